@@ -1,0 +1,1 @@
+"""The contract every engine runs; it imports torch and nothing else of ours."""

@@ -1,0 +1,82 @@
+"""A torch module as a pure function of its weights."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedssd.core import tree
+from fedssd.core.tree import Tree
+
+RANDOM_LAYERS = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+
+
+class Outputs(NamedTuple):
+    """What a model says about a batch."""
+
+    logits: Tensor  # [B, K]
+    features: Tensor  # [B, D], what MOON compares
+
+
+class Net:
+    """A module that holds no numbers: ``net(weights, x)`` and ``net.train(weights, x)``.
+
+    Weights are ``{"params": …, "buffers": …}``. ``num_batches_tracked`` is left out: it has no gradient, and its mean
+    over clients means nothing.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        refuse_randomness(module)
+        skeleton = deepcopy(module).to("meta")
+        for layer in skeleton.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.num_batches_tracked = None  # unused at fixed momentum
+        self._evaluating = deepcopy(skeleton).eval()
+        self._training = skeleton.train()
+        self.has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in skeleton.modules())
+
+    def __call__(self, weights: Tree, x: Tensor) -> Outputs:
+        """Evaluation mode: what teachers and tests see."""
+        return _outputs(functional_call(self._evaluating, {**weights["params"], **weights["buffers"]}, (x,)))
+
+    def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
+        """Training mode: the outputs, and the buffers as batch norm leaves them."""
+        buffers = tree.map_tree(torch.clone, weights["buffers"])  # mutated in place by batch norm
+        found = functional_call(self._training, {**weights["params"], **buffers}, (x,))
+        return _outputs(found), buffers
+
+
+def weights_of(module: nn.Module) -> Tree:
+    """The module's current numbers as a tree."""
+
+    def named(items: object) -> dict[str, Tensor]:
+        return {k: v.detach().clone() for k, v in items if not k.endswith("num_batches_tracked")}  # type: ignore[attr-defined]
+
+    return {"params": named(module.named_parameters()), "buffers": named(module.named_buffers())}
+
+
+def load_weights(module: nn.Module, weights: Tree) -> nn.Module:
+    """Put a tree of weights back into a module, for use outside fedssd."""
+    module.load_state_dict({**weights["params"], **weights["buffers"]}, strict=False)
+    return module
+
+
+def refuse_randomness(module: nn.Module) -> None:
+    """Layers that draw their own numbers would break exact repetition; say which one."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, RANDOM_LAYERS) and getattr(layer, "p", 1.0) != 0:
+            raise ValueError(
+                f"model layer {name or type(module).__name__!r} ({type(layer).__name__}) draws its own random numbers, "
+                "which cannot be repeated exactly: remove it or set its probability to 0"
+            )
+
+
+def _outputs(found: Tensor | tuple[Tensor, Tensor]) -> Outputs:
+    """Accept (logits, features), or logits alone (which then serve as features too)."""
+    if isinstance(found, Tensor):
+        return Outputs(found, found)
+    return Outputs(*found)

@@ -1,0 +1,91 @@
+"""Which sample a client sees at which step, and the random word that augments it: the same for every engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedssd.core.randomness import Purpose, bits, shuffle_keys
+
+NEVER = torch.iinfo(torch.int64).max  # sorts padding behind every sample
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a client goes through its data in one round."""
+
+    epochs: int = 10
+    batch: int = 64
+    drop_partial: bool = False  # leave out the last batch of an epoch when it is not full
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """Batches in one epoch; a client below one batch has one smaller batch."""
+        full = samples // self.batch if self.drop_partial else math.ceil(samples / self.batch)
+        return max(full, 1)
+
+    def steps(self, samples: int) -> int:
+        """Local steps of a round."""
+        return self.epochs * self.steps_per_epoch(samples)
+
+    def batch_size(self, samples: int) -> int:
+        """The largest batch a client of this size ever sees."""
+        return min(self.batch, samples)
+
+
+class Plan(NamedTuple):
+    """Every step of one round, for one client ([S, B]) or several ([C, S, B])."""
+
+    position: Tensor  # which of the client's samples; 0 where the mask is 0
+    key: Tensor  # one 32-bit random word per visit, for the augmentation
+    mask: Tensor  # bool, False for padding
+
+
+def orders(schedule: Schedule, seeds: Tensor, round_: int | Tensor, clients: Tensor, samples: Tensor, longest: int) -> Tensor:
+    """A fresh order of every client's samples for every epoch: [C, E, longest], padding last."""
+    device = samples.device
+    position = torch.arange(longest, device=device)
+    epoch = torch.arange(schedule.epochs, device=device)[:, None]
+    word = (seeds[:, None, None], Purpose.SHUFFLE, round_, clients[:, None, None], epoch, position)
+    keys = torch.where(position < samples[:, None, None], shuffle_keys(*word), NEVER)
+    return torch.argsort(keys, dim=-1, stable=True)
+
+
+def batches(
+    schedule: Schedule,
+    order: Tensor,
+    seeds: Tensor,
+    round_: int | Tensor,
+    clients: Tensor,
+    samples: Tensor,
+    per_epoch: Tensor,
+    steps: Tensor,
+    width: int,
+) -> Plan:
+    """The batches of the given steps (any subset, in any chunks), cut from the orders of :func:`orders`."""
+    epoch = (steps[None, :] // per_epoch[:, None]).clamp(max=schedule.epochs - 1)  # [C, S]
+    live = steps[None, :] < per_epoch[:, None] * schedule.epochs
+    place = (steps[None, :] % per_epoch[:, None])[..., None] * schedule.batch + torch.arange(width, device=order.device)
+    mask = (place < samples[:, None, None]) & live[..., None]  # [C, S, B]
+    flat = epoch[..., None] * order.shape[-1] + place.clamp(max=order.shape[-1] - 1)
+    position = torch.gather(order.flatten(1), 1, flat.flatten(1)).view_as(mask)
+    position = torch.where(mask, position, 0)
+    key = bits(
+        seeds[:, None, None], Purpose.AUGMENT, round_, clients[:, None, None], epoch[..., None], position
+    )
+    return Plan(position, key, mask)
+
+
+def plan_client(schedule: Schedule, seed: int, round_: int, client: int, samples: int) -> list[tuple[Tensor, Tensor]]:
+    """One client's round as a list of steps, each (positions, augmentation words), without padding."""
+    count, seeds, clients = (torch.tensor([value]) for value in (samples, seed, client))
+    order = orders(schedule, seeds, round_, clients, count, samples)
+    steps = torch.arange(schedule.steps(samples))
+    per_epoch = torch.tensor([schedule.steps_per_epoch(samples)])
+    width = schedule.batch_size(samples)
+    plan = batches(schedule, order, seeds, round_, clients, count, per_epoch, steps, width)
+    found = zip(plan.position[0], plan.key[0], plan.mask[0], strict=True)
+    return [(position[mask], key[mask]) for position, key, mask in found]

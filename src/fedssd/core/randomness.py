@@ -1,0 +1,82 @@
+"""Randomness as data: every draw is a pure function of (seed, purpose, round, client, counter).
+
+There is no generator and no state. A draw is a counter-based integer hash written in tensor operations, so the CPU,
+the GPU and every engine see the same bits, and resuming at round t needs nothing but t. Words are 32 bits wide and
+live in int64 tensors with masks: torch's unsigned types lack addition and shifts on the CPU, and the low 32 bits of a
+wrapped int64 product are exact everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+MASK = 0xFFFFFFFF
+Word = int | Tensor
+
+
+class Purpose(IntEnum):
+    """What a draw is for; part of the key, so that no two purposes ever share numbers."""
+
+    WEIGHTS = 1
+    COHORT = 2
+    SHUFFLE = 3
+    AUGMENT = 4
+    AUXILIARY = 5
+    SERVER = 6
+    SPLIT = 7
+
+
+def _mix(word: Word) -> Word:
+    """One bijective scramble of 32 bits (Chris Wellons' lowbias32: every input bit flips each output bit half the time)."""
+    word = (word ^ (word >> 16)) & MASK
+    word = (word * 0x7FEB352D) & MASK
+    word = (word ^ (word >> 15)) & MASK
+    word = (word * 0x846CA68B) & MASK
+    return word ^ (word >> 16)
+
+
+def bits(*words: Word) -> Tensor:
+    """32 random bits for each combination of the (broadcast) key words, as int64 in [0, 2³²)."""
+    state: Word = 0x9E3779B9
+    for position, word in enumerate(words):
+        state = _mix((state * 0x01000193 + (word & MASK) + position * 0x85EBCA6B) & MASK)
+        state = _mix(state ^ ((word >> 32) & MASK) if isinstance(word, int) else state)
+    return _mix(torch.as_tensor(state, dtype=torch.int64))
+
+
+def uniform(*words: Word) -> Tensor:
+    """float64 draws strictly inside (0, 1)."""
+    return (bits(*words).to(torch.float64) + 0.5) / 2.0**32
+
+
+def normal(*words: Word) -> Tensor:
+    """float64 draws from the standard normal distribution (Box–Muller)."""
+    radius = torch.sqrt(-2.0 * torch.log(uniform(*words, 0)))
+    return radius * torch.cos(2.0 * math.pi * uniform(*words, 1))
+
+
+def below(limit: int, word: Tensor) -> Tensor:
+    """Turn 32-bit words into integers in [0, limit) (multiply and shift: no bias worth 2⁻³² · limit)."""
+    return (word * limit) >> 32
+
+
+def shuffle_keys(*words: Word) -> Tensor:
+    """63-bit sort keys: ordering positions by them shuffles the positions."""
+    return (bits(*words, 0) << 31) | (bits(*words, 1) >> 1)
+
+
+def permutation(count: int, *words: Word) -> Tensor:
+    """A random order of 0 … count−1."""
+    return torch.argsort(shuffle_keys(*words, torch.arange(count)), stable=True)
+
+
+def sample_cohort(seed: int, round_: int, population: int, size: int) -> list[int]:
+    """Which clients take part in a round, in ascending order."""
+    if size >= population:
+        return list(range(population))
+    chosen = permutation(population, seed, Purpose.COHORT, round_)[:size]
+    return sorted(int(client) for client in chosen)

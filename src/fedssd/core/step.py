@@ -1,0 +1,79 @@
+"""One local step of one client: the only place that differentiates a training loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedssd.core import tree
+from fedssd.core.contract import Batch, Method
+from fedssd.core.net import Net
+from fedssd.core.tree import Tree
+
+
+class Progress(NamedTuple):
+    """What a client carries from step to step."""
+
+    weights: Tree
+    velocity: Tree
+    figures: Tree  # running sums over samples: cross-entropy, penalty, what the method says it distilled, count
+
+
+def begin(method: Method, weights: Tree, figures: Tree) -> Progress:
+    """The state before the first step."""
+    return Progress(weights, method.solver.init(weights["params"]), figures)
+
+
+def objective(
+    method: Method, net: Net, params: Tree, buffers: Tree, sent: Tree, memory: Tree, batch: Batch, target: Tree
+) -> tuple[Tensor, tuple[Tree, Tree]]:
+    """The loss a client minimises on a batch; beside it the new buffers and the step's figures."""
+    out, buffers = net.train({"params": params, "buffers": buffers}, batch.x)
+    entropy = F.cross_entropy(out.logits, batch.y, reduction="none")  # [B]
+    penalty = method.local.penalty(out, batch, target, params, sent, memory)
+    count = batch.mask.sum().clamp(min=1)
+    loss = ((entropy + penalty) * batch.mask).sum() / count
+    return loss, (buffers, _figures(method, batch, target, entropy.detach(), penalty.detach()))
+
+
+def _figures(method: Method, batch: Batch, target: Tree, entropy: Tensor, penalty: Tensor) -> Tree:
+    """Sums over the batch's samples; the run divides by the count at the end of the round."""
+    per_sample = {"entropy": entropy, "penalty": penalty, **method.local.distilled(batch, target)}
+    sums = {name: (value * batch.mask).sum() for name, value in per_sample.items()}
+    return {**sums, "count": batch.mask.sum()}
+
+
+def gradient(
+    loss_of: Callable[[Tree], tuple[Tensor, tuple[Tree, Tree]]], params: Tree
+) -> tuple[Tree, tuple[Tree, Tree]]:
+    """The gradient of a loss and what came beside it.
+
+    The loss may be one number, or one per model for stacked parameters: models do not share parameters, so the
+    gradient of the sum holds each model's own.
+    """
+    with torch.enable_grad():
+        active = tree.map_tree(lambda p: p.detach().requires_grad_(True), params)
+        loss, beside = loss_of(active)
+        found = torch.autograd.grad(loss.sum(), tree.leaves(active), allow_unused=True, materialize_grads=True)
+    remaining = iter(found)
+    buffers, figures = beside
+    gradients = tree.map_tree(lambda _: next(remaining), params)
+    return gradients, (tree.map_tree(torch.detach, buffers), tree.map_tree(torch.detach, figures))
+
+
+def local_step(
+    method: Method, net: Net, progress: Progress, sent: Tree, memory: Tree, batch: Batch, target: Tree
+) -> Progress:
+    """One SGD step on a batch."""
+    weights, velocity, figures = progress
+    gradients, (buffers, now) = gradient(
+        lambda params: objective(method, net, params, weights["buffers"], sent, memory, batch, target),
+        weights["params"],
+    )
+    params, velocity = method.solver.step(weights["params"], velocity, gradients)
+    total = tree.map_tree(torch.add, figures, now) if figures else now
+    return Progress({"params": params, "buffers": buffers}, velocity, total)

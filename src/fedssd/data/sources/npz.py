@@ -1,0 +1,103 @@
+"""Arrays from a numpy ``.npz`` file, read without unpickling anything."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedssd.data.dataset import Dataset, with_test_split
+from fedssd.errors import UserError
+
+Array = np.ndarray[Any, Any]
+CHANNELS = (1, 3)
+
+
+def read(path: Path) -> Dataset:
+    """``x_train, y_train, x_test, y_test``, or ``x, y`` of which a fixed fifth is for testing; ``classes`` if named."""
+    arrays = _arrays(path)
+    parts = ("train", "test") if "x_train" in arrays else ("",)
+    keys = [(f"x_{part}".rstrip("_"), f"y_{part}".rstrip("_")) for part in parts]
+    missing = [key for pair in keys for key in pair if key not in arrays]
+    if missing:
+        found = ", ".join(sorted(arrays)) or "nothing"
+        raise UserError(
+            f"expected arrays x_train, y_train, x_test, y_test or x, y; got {found} in {path}: add {missing[0]!r}"
+        )
+    samples = [_samples(arrays[x], x, path) for x, _ in keys]
+    labels, classes = _labels([(y, arrays[y]) for _, y in keys], arrays.get("classes"), path)
+    if len(parts) == 1:
+        return with_test_split(path.stem, samples[0], labels[0], classes)
+    return Dataset(path.stem, samples[0], labels[0], samples[1], labels[1], classes)
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"expected a .npz file, got something else or half of one in {path}: save it again")
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {key: content[key] for key in content.files}
+    except Exception as error:  # damaged zip files and object arrays raise nearly anything
+        reason = "it holds pickled objects" if "allow_pickle" in str(error) else "it is damaged"
+        raise UserError(f"expected a .npz file of plain arrays, got {path}: {reason}; save it again") from error
+
+
+def _samples(array: Array, key: str, path: Path) -> Tensor:
+    """uint8 images become [N, C, H, W]; all else becomes float32."""
+    if array.dtype.kind not in "buif" or array.ndim < 2:
+        raise UserError(
+            f"expected numbers, one sample a row, got {array.dtype} {list(array.shape)} in {key!r} of {path}"
+        )
+    if array.dtype == np.uint8 and array.ndim in (3, 4):
+        return torch.from_numpy(np.ascontiguousarray(_channels_first(array, key, path)))
+    if array.ndim not in (2, 4):
+        shape = list(array.shape)
+        raise UserError(
+            f"expected features [N, D] or images [N, C, H, W], got {shape} in {key!r} of {path}: reshape it"
+        )
+    with np.errstate(over="ignore"):  # too large for float32 becomes infinite, which the dataset's check reports
+        return torch.from_numpy(np.ascontiguousarray(array.astype(np.float32)))
+
+
+def _channels_first(array: Array, key: str, path: Path) -> Array:
+    if array.ndim == 3:
+        return array[:, None]
+    if array.shape[3] in CHANNELS:
+        return array.transpose(0, 3, 1, 2)
+    if array.shape[1] in CHANNELS:
+        return array
+    raise UserError(f"expected images with 1 or 3 channels, got {list(array.shape)} in {key!r} of {path}: reshape them")
+
+
+def _labels(given: list[tuple[str, Array]], named: Array | None, path: Path) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Labels as class numbers, and the classes' names: those given, those in the labels, or the numbers."""
+    flat = [(key, array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array) for key, array in given]
+    names = tuple(str(name) for name in named.reshape(-1)) if named is not None else None
+    if all(array.dtype.kind == "U" for _, array in flat):
+        names = names or tuple(sorted({str(label) for _, array in flat for label in array.reshape(-1)}))
+        return [_numbered(array, names, key, path) for key, array in flat], names
+    numbers = [_whole(array, key, path) for key, array in flat]
+    if names is None:
+        largest = max((int(labels.max()) for labels in numbers if labels.numel()), default=0)
+        if largest >= 100_000:
+            raise UserError(f"expected class numbers from 0, got {largest} in {path}: number the classes 0, 1, 2, …")
+        names = tuple(str(number) for number in range(largest + 1))
+    return numbers, names
+
+
+def _numbered(array: Array, names: tuple[str, ...], key: str, path: Path) -> Tensor:
+    number = {name: position for position, name in enumerate(names)}
+    for row, label in enumerate(array.reshape(-1)):
+        if str(label) not in number:
+            raise UserError(f"expected a label among 'classes', got {str(label)!r} in row {row} of {key!r} of {path}")
+    return torch.tensor([number[str(label)] for label in array.reshape(-1)], dtype=torch.int64).reshape(array.shape)
+
+
+def _whole(array: Array, key: str, path: Path) -> Tensor:
+    if array.dtype.kind not in "uif" or not bool(np.all(np.isfinite(array) & (array == np.floor(array)))):
+        raise UserError(f"expected whole numbers or text as labels, got {array.dtype} in {key!r} of {path}")
+    return torch.from_numpy(array.astype(np.int64))

@@ -1,0 +1,110 @@
+"""Tables of numbers from a ``.csv`` file: a header, one sample a line, one column with the label."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedssd.data.dataset import Dataset, stratified_split
+from fedssd.errors import UserError
+
+LABEL_COLUMNS = ("label", "class", "target")
+Lines = list[tuple[int, list[str]]]  # line number in the file, and its fields
+
+
+def read(path: Path) -> Dataset:
+    """Features standardised by the training set's mean and deviation; a fixed fifth of each class is the test set."""
+    header, lines = _lines(path)
+    column = _label_column(header)
+    features = torch.tensor(
+        [_features(header, fields, column, path, line) for line, fields in lines], dtype=torch.float64
+    )
+    classes = _class_names([fields[column].strip() for _, fields in lines])
+    number = {name: position for position, name in enumerate(classes)}
+    labels = torch.tensor([number[fields[column].strip()] for _, fields in lines])
+    train, test = stratified_split(labels, len(classes))
+    scaled = _standardised(features, train)
+    return Dataset(path.stem, scaled[train], labels[train], scaled[test], labels[test], classes)
+
+
+def _lines(path: Path) -> tuple[list[str], Lines]:
+    """The header and every line that is not blank."""
+    lines: Lines = []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.reader(stream, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            lines = [(reader.line_num, fields) for fields in reader if fields]
+    except OSError as error:
+        raise UserError(f"cannot read the table {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"expected text in UTF-8, got other bytes in {path}: save it as UTF-8") from error
+    except csv.Error as error:
+        raise UserError(f"expected comma-separated values, got {error} at {path}:{reader.line_num}") from error
+    _check_shape(path, header, lines)
+    return header, lines
+
+
+def _check_shape(path: Path, header: list[str], lines: Lines) -> None:
+    if len(header) < 2:
+        raise UserError(f"expected a header with a label and at least one feature, got {header} at {path}:1")
+    if all(_number(name) is not None for name in header):
+        raise UserError(f"expected a header of column names, got numbers at {path}:1: add a first line with names")
+    if not lines:
+        raise UserError(f"expected samples below the header, got none in {path}")
+    for line, fields in lines:
+        if len(fields) != len(header):
+            raise UserError(f"expected {len(header)} fields, got {len(fields)} at {path}:{line}: fix the line")
+
+
+def _label_column(header: list[str]) -> int:
+    """The column called label, class or target; else the last."""
+    lower = [name.lower() for name in header]
+    for name in LABEL_COLUMNS:
+        if name in lower:
+            return lower.index(name)
+    return len(header) - 1
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _features(header: list[str], fields: list[str], label: int, path: Path, line: int) -> list[float]:
+    values = []
+    for column, text in enumerate(fields):
+        if column == label:
+            if not text.strip():
+                raise UserError(f"expected a label, got nothing in column {header[column]!r} at {path}:{line}")
+            continue
+        value = _number(text)
+        if value is None or not math.isfinite(value):
+            raise UserError(
+                f"expected a finite number, got {text!r} in column {header[column]!r} at {path}:{line}: "
+                "encode text as numbers, and fill or remove gaps"
+            )
+        values.append(value)
+    return values
+
+
+def _class_names(labels: list[str]) -> tuple[str, ...]:
+    """The distinct labels, sorted as numbers where all are numbers, else as text."""
+    distinct = sorted(set(labels))
+    if all(_number(name) is not None for name in distinct):
+        distinct.sort(key=float)
+    return tuple(distinct)
+
+
+def _standardised(features: Tensor, train: Tensor) -> Tensor:
+    """Zero mean and unit deviation on the training rows; a constant column becomes zero."""
+    mean = features[train].mean(0)
+    deviation = features[train].std(0, unbiased=False)
+    constant = deviation <= 1e-12 * mean.abs()
+    return ((features - mean) / torch.where(constant | (deviation == 0), 1.0, deviation)).to(torch.float32)

@@ -1,0 +1,105 @@
+"""The reference engine: a plain loop over clients. The one you read, and the one you trust."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedssd.core import tree
+from fedssd.core.contract import Batch, ClientData, Work
+from fedssd.core.net import Net
+from fedssd.core.plan import Schedule, plan_client
+from fedssd.core.round import Trained
+from fedssd.core.step import begin, local_step
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Evaluation, Job, World
+from fedssd.methods.distillation import confusion_counts
+
+EVALUATION_BATCH = 1000
+
+
+class Client(NamedTuple):
+    """What one client's local training leaves behind."""
+
+    got: Tree
+    local: Tree
+    memory: Tree
+    report: Tree
+    work: Work
+    figures: Tree
+
+
+class ReferenceEngine:
+    """One client after another, one step after another, no padding."""
+
+    name = "reference"
+
+    def __init__(self, net: Net, world: World, schedule: Schedule) -> None:
+        self.net, self.world, self.schedule = net, world, schedule
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        """Local training of every job's cohort."""
+        return [self._train_cohort(job) for job in jobs]
+
+    def _train_cohort(self, job: Job) -> Trained:
+        done = []
+        for place, client in enumerate(job.clients):
+            memory = tree.row(job.memories, place)
+            done.append(self.train_client(job, client, job.rows[place], memory))
+        work = Work(*(torch.stack(column) for column in zip(*(one.work for one in done), strict=True)))
+        got, local, memories, reports, figures = (
+            tree.stack([getattr(one, name) for one in done]) for name in ("got", "local", "memory", "report", "figures")
+        )
+        return Trained(got, local, memories, reports, work, figures)
+
+    def train_client(self, job: Job, client: int, rows: Tensor, memory: Tree) -> Client:
+        """The whole round of one client."""
+        method, local = job.method, job.method.local
+        progress = begin(method, local.start(job.sent, memory), {})
+        steps = plan_client(self.schedule, job.seed, job.round, client, len(rows))
+        for position, key in steps:
+            batch = self._batch(rows, position, key)
+            with torch.no_grad():
+                target = local.targets(self.net, job.sent, memory, batch)
+            progress = local_step(method, self.net, progress, job.sent, memory, batch, target)
+        taken = self._number(len(steps))
+        work = Work(self._number(len(rows)), taken, method.solver.length(taken))
+        with torch.no_grad():
+            new, report = local.finish(self.net, progress.weights, job.sent, memory, self._data(rows), work)
+            got = local.upload(self.net, progress.weights, job.sent, new)
+        return Client(got, progress.weights, new, report, work, progress.figures)
+
+    def evaluate(self, models: Tree) -> Evaluation:
+        """Every model of a stacked tree on the whole test set."""
+        found = [self._evaluate_one(tree.row(models, index)) for index in range(len(tree.leaves(models)[0]))]
+        return Evaluation(torch.stack([f.confusion for f in found]), torch.stack([f.loss for f in found]))
+
+    @torch.no_grad()
+    def _evaluate_one(self, weights: Tree) -> Evaluation:
+        world = self.world
+        counts = torch.zeros(world.classes, world.classes, dtype=torch.int64, device=world.device)
+        loss = self._number(0)
+        for x, y in zip(world.test_x.split(EVALUATION_BATCH), world.test_y.split(EVALUATION_BATCH), strict=True):
+            logits = self.net(weights, world.pipeline.test(x, world.dtype)).logits
+            counts += confusion_counts(logits, y, world.classes).to(torch.int64)
+            loss += F.cross_entropy(logits, y, reduction="sum")
+        return Evaluation(counts, loss / len(world.test_y))
+
+    def _batch(self, rows: Tensor, position: Tensor, key: Tensor) -> Batch:
+        world = self.world
+        index = rows[position.to(rows.device)]
+        x = world.pipeline.train(world.x, index, key.to(rows.device), world.dtype)
+        mask = torch.ones(len(index), dtype=world.dtype, device=world.device)
+        return Batch(x, world.y[index], mask, self._number(len(rows)))
+
+    def _data(self, rows: Tensor) -> ClientData:
+        world = self.world
+        mask = torch.ones(len(rows), dtype=world.dtype, device=world.device)
+        return ClientData(world.x[rows], world.y[rows], mask, lambda stored: world.pipeline.test(stored, world.dtype))
+
+    def _number(self, value: float) -> Tensor:
+        return torch.tensor(float(value), dtype=self.world.dtype, device=self.world.device)

@@ -1,0 +1,100 @@
+"""The one explicit table of methods; a user's own file stands beside it with the same rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from fedssd.core.contract import Local, Server, Sum, parts_of
+from fedssd.errors import UserError, nearest
+from fedssd.methods.ablation import KLDistillation, MSEDistillation
+from fedssd.methods.custom import load_local
+from fedssd.methods.fedcad import FedCAD
+from fedssd.methods.fedcurv import FedCurv
+from fedssd.methods.fedntd import FedNTD
+from fedssd.methods.fedprox import FedProx
+from fedssd.methods.fedssd import FedSSD
+from fedssd.methods.moon import MOON
+
+LOCALS: dict[str, type[Local]] = {
+    kind.name: kind for kind in (Local, FedProx, FedCurv, MOON, FedNTD, FedCAD, FedSSD, KLDistillation, MSEDistillation)
+}
+SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server,)}
+PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
+
+Half = TypeVar("Half", Local, Server)
+Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value
+
+
+def local_kinds(spec: str) -> list[type[Local]]:
+    """The classes behind ``fedssd``, ``fedssd+fedprox`` or ``my_method.py:MyLoss``."""
+    return [_kind(name.strip()) for name in spec.split("+")]
+
+
+def _kind(name: str) -> type[Local]:
+    if ".py:" in name:
+        return load_local(name)
+    if name not in LOCALS:
+        raise UserError(f"unknown method {name!r}: {nearest(name, list(LOCALS))}, or a file such as my_method.py:MyLoss")
+    return LOCALS[name]
+
+
+def build_local(spec: str, options: Options | None = None, dataset: str = "") -> Local:
+    """The local half a name stands for: defaults, then the paper's values for the dataset, then the given options."""
+    parts = []
+    for kind in local_kinds(spec):
+        given = dict((options or {}).get(kind.name, {}))
+        parts.append(_build(kind, {**kind.published.get(dataset, {}), **given}))
+    if len(parts) == 1:
+        return parts[0]
+    return _refuse(lambda: Sum(tuple(parts)))
+
+
+def build_server(name: str, options: Options | None = None) -> Server:
+    """The server half a name stands for."""
+    if name not in SERVERS:
+        raise UserError(f"unknown server half {name!r}: {nearest(name, list(SERVERS))}")
+    return _build(SERVERS[name], dict((options or {}).get(name, {})))
+
+
+def option_types(kind: type[Local] | type[Server]) -> dict[str, type]:
+    """The options of a method and their types, read off their defaults."""
+    return {field.name: type(field.default) for field in fields(kind) if field.name != "parts"}
+
+
+def _build(kind: type[Half], options: dict[str, Any]) -> Half:
+    types = option_types(kind)
+    values = {}
+    for name, value in options.items():
+        if name not in types:
+            where = f"method {kind.name!r} has no option {name!r}"
+            raise UserError(f"{where}: {nearest(name, list(types)) if types else 'it takes none'}")
+        values[name] = _typed(f"{kind.name}.{name}", value, types[name])
+    return _refuse(lambda: kind(**values))
+
+
+def _typed(where: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+        if not (number == number and abs(number) != float("inf") and number >= 0):
+            raise UserError(f"{where} expects a finite number that is not negative, got {value}")
+        return number
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{where} expects {_KIND_NAMES.get(kind, kind.__name__)}, got {value!r}")
+    return value
+
+
+_KIND_NAMES = {float: "a number", int: "a whole number", str: "a word", bool: "true or false"}
+
+
+def _refuse(make: Callable[[], Half]) -> Half:
+    try:
+        return make()
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def without_strength(local: Local) -> list[str]:
+    """The parts whose strength is 0, so that they silently are FedAvg: worth a warning."""
+    return [part.name for part in parts_of(local) if part.strength and getattr(part, part.strength) == 0]
