@@ -1,0 +1,111 @@
+"""The command line: parses, calls, prints. Heavy imports happen inside the command that needs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from fedssd import __version__
+from fedssd.cli.parser import Parser, UsageError
+from fedssd.errors import UserError, nearest
+
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal's number, as shells report it
+
+
+class Command(NamedTuple):
+    """A command: the module whose ``register`` adds its flags, and what it does."""
+
+    module: str
+    what: str
+
+
+COMMANDS = {
+    "run": Command("fedssd.cli.run", "train one method and record every round"),
+    "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
+    "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
+    "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
+    "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
+}
+
+HELP = """usage: fedssd COMMAND [flags]
+
+Federated learning on non-IID data that does not forget.
+
+commands:
+{commands}
+
+flags:
+  -h, --help     show this and exit
+  --version      show the version and exit
+
+examples:
+  fedssd compare                                   the paper's seven methods on digits, with a table
+  fedssd run --method fedssd --partition classes:2
+  fedssd COMMAND --help                            every flag of a command
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; what a user can cause is one line on stderr and status 2, anything else is a bug and is raised."""
+    _print_anything()
+    try:
+        status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except UsageError as error:
+        return _complain(str(error))
+    except UserError as error:
+        return _complain(f"fedssd: {error}")
+    except KeyboardInterrupt as interrupt:
+        _complain(f"fedssd: interrupted{_what_was_kept(interrupt)}")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _close_quietly()
+        return BROKEN_PIPE
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        width = max(map(len, COMMANDS))
+        print(HELP.format(commands="\n".join(f"  {name:<{width}}  {c.what}" for name, c in COMMANDS.items())), end="")
+        return 0
+    name, *rest = arguments
+    if name == "--version":
+        print(f"fedssd {__version__}")
+        return 0
+    if name not in COMMANDS:
+        kind, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", list(COMMANDS))
+        raise UsageError(f"fedssd: unknown {kind} {name!r}: {nearest(name, known)}")
+    parser = Parser(prog="fedssd")
+    import_module(COMMANDS[name].module).register(parser.add_subparsers())
+    try:
+        args = parser.parse_args([name, *rest])
+        return int(args.main(args))
+    except SystemExit as leave:  # argparse leaves this way after --help
+        return leave.code if isinstance(leave.code, int) else 0
+
+
+def _complain(message: str) -> int:
+    print(" ".join(message.split("\n")), file=sys.stderr)
+    return 2
+
+
+def _what_was_kept(interrupt: KeyboardInterrupt) -> str:
+    """Commands that write a folder raise again with a sentence about it."""
+    told = [text for text in interrupt.args if isinstance(text, str) and text]
+    return f"; {told[0]}" if told else ""
+
+
+def _print_anything() -> None:
+    """A terminal that cannot show ± or a bar gets a question mark rather than a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _close_quietly() -> None:
+    """Whoever read our output has left: let the interpreter flush into nothing at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

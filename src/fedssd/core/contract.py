@@ -8,7 +8,7 @@ Python float or a 0-d tensor and must treat both alike. All other fields are sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -67,7 +67,9 @@ class Local:
 
     name: ClassVar[str] = "fedavg"
     formula: ClassVar[str] = "CE"
-    paper: ClassVar[str] = "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data"
+    paper: ClassVar[str] = (
+        "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data"
+    )
     strength: ClassVar[str | None] = None  # the number that turns the method into FedAvg at 0
     published: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # dataset -> the FedSSD paper's values
     needs_auxiliary: ClassVar[bool] = False
@@ -206,9 +208,9 @@ def parts_of(local: Local) -> tuple[Local, ...]:
 class Method:
     """A whole method: local half × server half × solver."""
 
-    local: Local = Local()
-    server: Server = Server()
-    solver: SGD = SGD()
+    local: Local = field(default_factory=Local)
+    server: Server = field(default_factory=Server)
+    solver: SGD = field(default_factory=SGD)
 
     @property
     def needs_auxiliary(self) -> bool:
@@ -238,14 +240,14 @@ Value = TypeVar("Value")
 def numbers_of(value: object) -> Tree:
     """The numeric fields of a method, solver or half, as a tree of floats that may differ between runs of one batch."""
     found: dict[str, Tree] = {}
-    for field in fields(value) if is_dataclass(value) else ():
-        entry = getattr(value, field.name)
+    for entry_field in fields(value) if is_dataclass(value) else ():
+        name, entry = entry_field.name, getattr(value, entry_field.name)
         if isinstance(entry, (float, Tensor)):
-            found[field.name] = entry
+            found[name] = entry
         elif isinstance(entry, tuple):
-            found[field.name] = {str(i): numbers_of(part) for i, part in enumerate(entry)}
+            found[name] = {str(i): numbers_of(part) for i, part in enumerate(entry)}
         elif is_dataclass(entry):
-            found[field.name] = numbers_of(entry)
+            found[name] = numbers_of(entry)
     return found
 
 

@@ -41,13 +41,13 @@ class Net:
 
     def __call__(self, weights: Tree, x: Tensor) -> Outputs:
         """Evaluation mode: what teachers and tests see."""
-        return _outputs(functional_call(self._evaluating, {**weights["params"], **weights["buffers"]}, (x,)))
+        return outputs(functional_call(self._evaluating, {**weights["params"], **weights["buffers"]}, (x,)))
 
     def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
         """Training mode: the outputs, and the buffers as batch norm leaves them."""
         buffers = tree.map_tree(torch.clone, weights["buffers"])  # mutated in place by batch norm
         found = functional_call(self._training, {**weights["params"], **buffers}, (x,))
-        return _outputs(found), buffers
+        return outputs(found), buffers
 
 
 def weights_of(module: nn.Module) -> Tree:
@@ -75,7 +75,7 @@ def refuse_randomness(module: nn.Module) -> None:
             )
 
 
-def _outputs(found: Tensor | tuple[Tensor, Tensor]) -> Outputs:
+def outputs(found: Tensor | tuple[Tensor, Tensor]) -> Outputs:
     """Accept (logits, features), or logits alone (which then serve as features too)."""
     if isinstance(found, Tensor):
         return Outputs(found, found)

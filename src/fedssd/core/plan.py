@@ -44,7 +44,9 @@ class Plan(NamedTuple):
     mask: Tensor  # bool, False for padding
 
 
-def orders(schedule: Schedule, seeds: Tensor, round_: int | Tensor, clients: Tensor, samples: Tensor, longest: int) -> Tensor:
+def orders(
+    schedule: Schedule, seeds: Tensor, round_: int | Tensor, clients: Tensor, samples: Tensor, longest: int
+) -> Tensor:
     """A fresh order of every client's samples for every epoch: [C, E, longest], padding last."""
     device = samples.device
     position = torch.arange(longest, device=device)
@@ -73,9 +75,7 @@ def batches(
     flat = epoch[..., None] * order.shape[-1] + place.clamp(max=order.shape[-1] - 1)
     position = torch.gather(order.flatten(1), 1, flat.flatten(1)).view_as(mask)
     position = torch.where(mask, position, 0)
-    key = bits(
-        seeds[:, None, None], Purpose.AUGMENT, round_, clients[:, None, None], epoch[..., None], position
-    )
+    key = bits(seeds[:, None, None], Purpose.AUGMENT, round_, clients[:, None, None], epoch[..., None], position)
     return Plan(position, key, mask)
 
 

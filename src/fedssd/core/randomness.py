@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,8 +31,8 @@ class Purpose(IntEnum):
     SPLIT = 7
 
 
-def _mix(word: Word) -> Word:
-    """One bijective scramble of 32 bits (Chris Wellons' lowbias32: every input bit flips each output bit half the time)."""
+def _mix(word: Any) -> Any:
+    """One bijective scramble of 32 bits, Chris Wellons' lowbias32: an input bit flips each output bit half the time."""
     word = (word ^ (word >> 16)) & MASK
     word = (word * 0x7FEB352D) & MASK
     word = (word ^ (word >> 15)) & MASK
@@ -41,11 +42,12 @@ def _mix(word: Word) -> Word:
 
 def bits(*words: Word) -> Tensor:
     """32 random bits for each combination of the (broadcast) key words, as int64 in [0, 2³²)."""
-    state: Word = 0x9E3779B9
+    state: Any = 0x9E3779B9  # an int until the first tensor word
     for position, word in enumerate(words):
         state = _mix((state * 0x01000193 + (word & MASK) + position * 0x85EBCA6B) & MASK)
         state = _mix(state ^ ((word >> 32) & MASK) if isinstance(word, int) else state)
-    return _mix(torch.as_tensor(state, dtype=torch.int64))
+    final: Tensor = _mix(torch.as_tensor(state, dtype=torch.int64))
+    return final
 
 
 def uniform(*words: Word) -> Tensor:

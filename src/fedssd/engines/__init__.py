@@ -1,0 +1,52 @@
+"""Who runs a round: the reference loop, or all clients as one batched program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from fedssd.core import tree
+from fedssd.core.net import Net
+from fedssd.core.plan import Schedule
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Engine, World
+from fedssd.engines.reference import ReferenceEngine
+from fedssd.errors import UserError
+
+__all__ = ["Engine", "ReferenceEngine", "build_engine", "pick_device", "pick_engine"]
+
+
+def pick_device(name: str) -> torch.device:
+    """The device a recipe names; ``auto`` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device expects auto, cpu or cuda, got {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device expects auto, cpu or cuda, got {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("device = cuda was asked for, and torch sees no GPU here: use cpu or auto")
+    return device
+
+
+def pick_engine(name: str, device: torch.device, weights: Tree, sample: int, cohort: int, runs: int) -> tuple[str, str]:
+    """The engine's name and why it was taken."""
+    if name != "auto":
+        return name, "asked for"
+    from fedssd.engines.vectorised import choose_engine
+
+    return choose_engine(device, sum(leaf.numel() for leaf in tree.leaves(weights)), sample, cohort, runs)
+
+
+def build_engine(
+    name: str, net: Net, world: World, schedule: Schedule, precision: str, width: int, notice: Callable[[str], None]
+) -> Engine:
+    """An engine by name."""
+    if name == "reference":
+        return ReferenceEngine(net, world, schedule)
+    from fedssd.engines.vectorised import VectorisedEngine
+
+    return VectorisedEngine(net, world, schedule, width=width or None, precision=precision, notice=notice)

@@ -66,12 +66,14 @@ class Evaluation(NamedTuple):
     @property
     def accuracy(self) -> Tensor:
         """The share of test samples each model gets right, [M]."""
-        return self.confusion.diagonal(dim1=-2, dim2=-1).sum(-1) / self.confusion.sum((-2, -1))
+        right = self.confusion.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return right.to(torch.float64) / self.confusion.sum((-2, -1))
 
     @property
     def class_accuracy(self) -> Tensor:
         """The recall of each class, [M, K]; 0 for a class without test samples."""
-        return self.confusion.diagonal(dim1=-2, dim2=-1) / self.confusion.sum(-1).clamp(min=1)
+        right = self.confusion.diagonal(dim1=-2, dim2=-1)
+        return right.to(torch.float64) / self.confusion.sum(-1).clamp(min=1)
 
 
 class Engine(Protocol):

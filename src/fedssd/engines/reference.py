@@ -83,7 +83,7 @@ class ReferenceEngine:
         world = self.world
         counts = torch.zeros(world.classes, world.classes, dtype=torch.int64, device=world.device)
         loss = self._number(0)
-        for x, y in zip(world.test_x.split(EVALUATION_BATCH), world.test_y.split(EVALUATION_BATCH), strict=True):
+        for x, y in zip(*(torch.split(part, EVALUATION_BATCH) for part in (world.test_x, world.test_y)), strict=True):
             logits = self.net(weights, world.pipeline.test(x, world.dtype)).logits
             counts += confusion_counts(logits, y, world.classes).to(torch.int64)
             loss += F.cross_entropy(logits, y, reduction="sum")

@@ -53,5 +53,5 @@ class MSEDistillation(Distillation):
             raise ValueError(f"mse.reduction expects sum or mean, got {self.reduction!r}")
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
-        square = (target["logits"] - out.logits).square()
+        square: Tensor = (target["logits"] - out.logits).square()
         return self.alpha * (square.sum(-1) if self.reduction == "sum" else square.mean(-1))

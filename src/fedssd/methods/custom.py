@@ -33,7 +33,9 @@ def load_local(spec: str) -> type[Local]:
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Local)):
         found = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Local) and v is not Local]
-        raise UserError(f"{path}: expected a subclass of fedssd.Local called {name!r}, found {', '.join(found) or 'none'}")
+        raise UserError(
+            f"{path}: expected a subclass of fedssd.Local called {name!r}, found {', '.join(found) or 'none'}"
+        )
     if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise UserError(f"{path}: {name} must be a frozen dataclass: put @dataclass(frozen=True) above it")
     if "name" not in vars(kind):
@@ -145,7 +147,9 @@ def _where(error: BaseException, path: Path) -> str:
     """file:line of the user's own code in the traceback, innermost last."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{path}:{error.lineno}"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()]
+    lines = [
+        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()
+    ]
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 

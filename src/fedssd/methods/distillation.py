@@ -40,5 +40,5 @@ def measure_credibility(net: Net, weights: Tree, auxiliary: Auxiliary | None) ->
     """The global model's credibility matrix on the server's auxiliary set, a chunk at a time."""
     if auxiliary is None or len(auxiliary.y) == 0:
         raise ValueError("this method measures the global model on an auxiliary set, and there is none")
-    logits = torch.cat([net(weights, x).logits for x in auxiliary.x.split(1024)])
+    logits = torch.cat([net(weights, x).logits for x in torch.split(auxiliary.x, 1024)])
     return credibility_matrix(logits, auxiliary.y, logits.shape[-1])

@@ -19,7 +19,9 @@ class FedCAD(Local):
 
     name: ClassVar[str] = "fedcad"
     formula: ClassVar[str] = "CE + λ a_y T² KL( softmax(z_g/T) ‖ softmax(z/T) ), a_y = A[y,y]"
-    paper: ClassVar[str] = "He et al. 2022, Class-wise Adaptive Self Distillation for Federated Learning on Non-IID Data"
+    paper: ClassVar[str] = (
+        "He et al. 2022, Class-wise Adaptive Self Distillation for Federated Learning on Non-IID Data"
+    )
     strength: ClassVar[str] = "lam"
     needs_auxiliary: ClassVar[bool] = True
 
@@ -33,7 +35,8 @@ class FedCAD(Local):
         return {"logits": net(sent["weights"], batch.x).logits, "weight": sent["recall"][batch.y]}
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
-        return self.lam * target["weight"] * kl_divergence(target["logits"], out.logits, self.temperature)
+        weight: Tensor = self.lam * target["weight"]
+        return weight * kl_divergence(target["logits"], out.logits, self.temperature)
 
     def distilled(self, batch: Batch, target: Tree) -> dict[str, Tensor]:
         weight = target["weight"]

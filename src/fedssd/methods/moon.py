@@ -46,7 +46,8 @@ class MOON(Local):
         towards = F.cosine_similarity(out.features, target["global"], dim=-1)
         away = F.cosine_similarity(out.features, target["previous"], dim=-1)
         # −log(e^a / (e^a + e^b)) = softplus(b − a)
-        return self.mu * memory["known"] * F.softplus((away - towards) / self.temperature)
+        strength: Tensor = self.mu * memory["known"]
+        return strength * F.softplus((away - towards) / self.temperature)
 
     def finish(
         self, net: Net, weights: Tree, sent: Tree, memory: Tree, data: ClientData | None, work: Work

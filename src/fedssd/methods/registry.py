@@ -36,7 +36,9 @@ def _kind(name: str) -> type[Local]:
     if ".py:" in name:
         return load_local(name)
     if name not in LOCALS:
-        raise UserError(f"unknown method {name!r}: {nearest(name, list(LOCALS))}, or a file such as my_method.py:MyLoss")
+        raise UserError(
+            f"unknown method {name!r}: {nearest(name, list(LOCALS))}, or a file such as my_method.py:MyLoss"
+        )
     return LOCALS[name]
 
 

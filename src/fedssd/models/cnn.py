@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedssd.core.net import Outputs
+from fedssd.core.net import Outputs, outputs
 from fedssd.models.head import Head
 
 
@@ -25,7 +25,7 @@ class CNN(nn.Module):
         x = self.pool(torch.relu(self.conv1(x)))
         x = self.pool(torch.relu(self.conv2(x)))
         x = torch.relu(self.fc1(x.flatten(1)))
-        return self.head(torch.relu(self.fc2(x)))
+        return outputs(self.head(torch.relu(self.fc2(x))))
 
 
 def _after(side: int) -> int:
@@ -47,4 +47,4 @@ class SmallCNN(nn.Module):
     def forward(self, x: Tensor) -> Outputs:
         x = self.pool(torch.relu(self.conv1(x)))
         x = self.pool(torch.relu(self.conv2(x)))
-        return self.head(torch.relu(self.fc(x.flatten(1))))
+        return outputs(self.head(torch.relu(self.fc(x.flatten(1)))))

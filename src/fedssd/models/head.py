@@ -22,5 +22,3 @@ class Head(nn.Module):
     def forward(self, x: Tensor) -> Outputs:
         features = self.projection(x) if self.projection is not None else x
         return Outputs(self.classifier(features), features)
-
-

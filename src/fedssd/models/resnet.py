@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedssd.core.net import Outputs
+from fedssd.core.net import Outputs, outputs
 from fedssd.models.head import Head
 
 EXPANSION = 4
@@ -54,4 +54,4 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Outputs:
         x = self.blocks(torch.relu(self.bn1(self.conv1(x))))
-        return self.head(x.mean((2, 3)))
+        return outputs(self.head(x.mean((2, 3))))

@@ -1,0 +1,60 @@
+"""Find each method's strength for recipes/digits.toml: a grid of one size for all, on seeds nobody reports.
+
+    python benchmarks/grid_digits.py [--workers 2] [--seeds 100,101]
+
+A value is judged by the mean accuracy of the last five rounds, over the seeds. Writes results/tuning/digits.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from fedssd.experiment.many import run_many
+from fedssd.experiment.recipe import load_recipe
+from fedssd.methods.registry import LOCALS
+
+ROOT = Path(__file__).resolve().parent.parent
+LAST = 5
+GRID = {  # five values each, a factor of about three apart, around where each method is usually run
+    "fedprox": (0.003, 0.01, 0.03, 0.1, 0.3),
+    "fedcurv": (0.001, 0.01, 0.1, 1.0, 10.0),
+    "moon": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "fedntd": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "fedcad": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "fedssd": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "kl": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "mse": (0.001, 0.003, 0.01, 0.03, 0.1),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--seeds", default="100,101")
+    parser.add_argument("--engine", default="auto")
+    args = parser.parse_args()
+    seeds = [int(seed) for seed in args.seeds.split(",")]
+    base = load_recipe(ROOT / "recipes/digits.toml", {"engine": args.engine})
+    cells = [(method, value) for method, values in GRID.items() for value in values]
+    recipes = [
+        replace(base, method=method, seed=seed, options={method: {LOCALS[method].strength: value}})
+        for method, value in cells
+        for seed in seeds
+    ]
+    results = run_many(recipes, None, args.workers)
+    table: dict[str, dict[str, float]] = {}
+    for place, (method, value) in enumerate(cells):
+        runs = results[place * len(seeds) : (place + 1) * len(seeds)]
+        tails = [line["global"]["acc"] for run in runs for line in run.rounds[-LAST:]]
+        table.setdefault(method, {})[str(value)] = round(sum(tails) / len(tails), 4)
+    chosen = {method: float(max(found, key=lambda v, f=found: f[v])) for method, found in table.items()}
+    path = ROOT / "results/tuning/digits.json"
+    path.write_text(json.dumps({"seeds": seeds, "accuracy": table, "chosen": chosen}, indent=2) + "\n")
+    print(json.dumps(chosen, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""``fedssd compare``: several methods over several seeds, and the table of what came out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import flags, places
+from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.progress import listening
+from fedssd.cli.run import as_flags, setting
+
+if TYPE_CHECKING:
+    from fedssd.experiment.recipe import Recipe
+    from fedssd.experiment.run import Result
+    from fedssd.report.tables import Table
+
+EXAMPLES = examples(
+    "fedssd compare                                         the paper's seven methods on digits, three seeds",
+    "fedssd compare --methods fedavg,fedssd --seeds 0,1,2,3,4",
+    "fedssd compare --partition classes:2 --rounds 50       a harder split",
+    "fedssd compare --methods fedssd,my_method.py:MyLoss    yours against ours",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    from fedssd.methods.registry import PAPER_METHODS
+
+    parser = commands.add_parser(
+        "compare",
+        usage="fedssd compare [flags]",
+        description=f"Train several methods over several seeds and print a table.\n{flags.RECIPE_NOTE}",
+        epilog=EXAMPLES,
+    )
+    group = parser.add_argument_group("comparison")
+    paper = ",".join(PAPER_METHODS)
+    group.add_argument("--methods", default=paper, metavar="A,B", help=f"what to compare (default: {paper})")
+    group.add_argument("--seeds", default="0,1,2", metavar="N,N", help="seeds of each method (default: %(default)s)")
+    group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
+    flags.add_recipe_flags(parser, leave_out=("method", "seed"))
+    flags.add_output_flags(parser, "runs/compare-<data>")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run everything, write table and curves, print the table, say where things are and what to try next."""
+    from fedssd.experiment.many import compare
+    from fedssd.experiment.recipe import load_recipe
+    from fedssd.report.tables import tabulate
+
+    methods = [name.strip() for name in args.methods.split(",") if name.strip()]
+    seeds = [_whole("--seeds", text) for text in args.seeds.split(",") if text.strip()]
+    workers = _whole("--workers", args.workers)
+    given = flags.overrides(args, "compare")
+    recipe = load_recipe(args.recipe, given)
+    out = places.choose(args.out, "compare", recipe.data)
+    try:
+        with listening(args.quiet) as listen:
+            if not args.quiet:
+                print(f"{len(methods)} methods × {len(seeds)} seeds on {setting(recipe)}", file=sys.stderr)
+            results = compare(recipe, methods, seeds, out, workers, listen)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(places.kept(out)) from None
+    table = tabulate(results)
+    write(out, table, results, recipe)
+    if args.json:
+        print(json.dumps({"folder": str(out), "runs": [result.summary for result in results]}))
+        return 0
+    _show(table, out, next_command(args.recipe, given, recipe, methods, seeds))
+    return 0
+
+
+def _whole(flag: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise UsageError(f"fedssd compare: {flag} expects whole numbers that are not negative, got {text.strip()!r}")
+    return int(text)
+
+
+def write(out: Path, table: Table, results: Sequence[Result], recipe: Recipe) -> None:
+    """The table for pages and spreadsheets, and the learning curves."""
+    from fedssd.report.figures import learning_curves
+    from fedssd.report.tables import as_csv, as_markdown
+
+    (out / "table.md").write_text(as_markdown(table), encoding="utf-8")
+    (out / "table.csv").write_text(as_csv(table), encoding="utf-8")
+    (out / "curves.svg").write_text(learning_curves(results, setting(recipe)), encoding="utf-8")
+
+
+def _show(table: Table, out: Path, following: str) -> None:
+    from fedssd.report.tables import as_text, remarks
+
+    print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    for line in remarks(table):
+        print(line)
+    print(f"results: {out}/ (table.md, table.csv, curves.svg, a folder for each run)")
+    print(f"next:    {following}")
+
+
+def next_command(
+    path: Path | None, given: dict[str, str | bool], recipe: Recipe, methods: Sequence[str], seeds: Sequence[int]
+) -> str:
+    """More seeds where there are few, else a harder split, else an easier one."""
+    if len(seeds) < 3:
+        seeds = range(5)
+    else:
+        harder = "classes:2" if recipe.partition != "classes:2" else "dirichlet:0.1"
+        given = {**given, "partition": harder}
+    words = ["fedssd", "compare", *as_flags(path, given), "--methods", ",".join(methods)]
+    return shlex.join([*words, "--seeds", ",".join(map(str, seeds))])

@@ -1,0 +1,95 @@
+"""Every key of a recipe as a flag, in groups, and back from flags to what a recipe should override."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from pathlib import Path
+
+from fedssd.cli.parser import UsageError
+from fedssd.experiment.recipe import HELP, KEYS, Recipe
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "data and clients": (
+        "data",
+        "partition",
+        "clients",
+        "participation",
+        "partition_seed",
+        "auxiliary",
+        "auxiliary_mode",
+        "augment",
+    ),
+    "method and model": ("method", "server", "model", "head"),
+    "training": ("rounds", "epochs", "batch", "partial_batch", "lr", "momentum", "weight_decay", "lr_decay", "seed"),
+    "machine": ("engine", "device", "precision", "width"),
+    "evaluation": ("evaluate_every", "evaluate_local"),
+}
+METAVARS = {int: "N", float: "X", str: "NAME"}
+RECIPE_NOTE = "What no flag says comes from --recipe, and what that does not say is the default shown here."
+
+
+def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
+    """A flag for every key of a recipe but those left out, then --recipe and --set."""
+    grouped = {key for keys in GROUPS.values() for key in keys}
+    rest = tuple(key for key in KEYS if key not in grouped)
+    for title, keys in (*GROUPS.items(), ("more", rest)):
+        shown = [key for key in keys if key in KEYS and key not in leave_out]
+        group = parser.add_argument_group(title) if shown else None
+        for key in shown:
+            assert group is not None
+            _add_flag(group, key)
+    group = parser.add_argument_group("recipe")
+    group.add_argument("--recipe", type=Path, metavar="FILE", help="a TOML file with any of these keys")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a key of the recipe, or an option of a method such as fedssd.m_max=0.1; may be repeated",
+    )
+
+
+def _add_flag(group: argparse._ArgumentGroup, key: str) -> None:
+    """Values stay text: the recipe checks them, whether they come from a file or from here."""
+    default = getattr(Recipe, key)
+    if KEYS[key] is bool:
+        state = "yes" if default else "no"
+        help_text = f"{HELP.get(key, '')} (default: {state})"
+        action = argparse.BooleanOptionalAction
+        group.add_argument(_flag(key), action=action, default=argparse.SUPPRESS, help=help_text)
+        return
+    help_text = f"{HELP.get(key, '')} (default: {default})".replace("%", "%%")
+    group.add_argument(_flag(key), default=argparse.SUPPRESS, metavar=METAVARS[KEYS[key]], help=help_text)
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def overrides(args: argparse.Namespace, command: str) -> dict[str, str | bool]:
+    """What the command line sets, by recipe key; method options as ``options.<method>.<option>``."""
+    values: dict[str, str | bool] = {key: getattr(args, key) for key in KEYS if hasattr(args, key)}
+    for word in args.set:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
+        key = name.strip()
+        key = f"options.{key.removeprefix('options.')}" if "." in key else key.replace("-", "_")
+        if key in values:
+            raise UsageError(f"fedssd {command}: {name.strip()} is given twice: {values[key]} and {value}")
+        values[key] = value
+    return values
+
+
+def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:
+    """Where results go and how much is said on the way."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"a new or empty folder for the results (default: {default_out}, numbered when taken)",
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress and no remarks, only the result")
+    group.add_argument("--json", action="store_true", help="print the result as one line of JSON")

@@ -1,0 +1,56 @@
+"""An argument parser whose mistakes are one line, with the nearest name, and whose help shows defaults and examples."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fedssd.errors import nearest
+
+
+class UsageError(Exception):
+    """The command line itself is wrong; the message starts with the command it was meant for."""
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps examples as written and gives flags a wide column."""
+
+    def __init__(self, prog: str) -> None:
+        width = max(60, min(shutil.get_terminal_size().columns, 110))
+        super().__init__(prog, max_help_position=30, width=width)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations and without the usage dump; an unknown flag suggests the nearest."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": Help, "allow_abbrev": False, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """Say it in one line; the command line prints it."""
+        raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Like argparse's, but nothing unknown is handed on: the parser that met it knows its flags best."""
+        known, rest = super().parse_known_args(args, namespace)
+        for word in rest:
+            if word.startswith("-"):
+                name = word.partition("=")[0]
+                self.error(f"unknown flag {name!r}: {self._suggest(name)}")
+            self.error(f"unexpected argument {word!r}")
+        return known, []
+
+    def _suggest(self, name: str) -> str:
+        """The nearest flag; the whole list would not help anybody."""
+        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        hint = nearest(name, flags)
+        return hint if hint.startswith("did you mean") else "no flag has a similar name"
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text."""
+    return "\n".join(["examples:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,74 @@
+"""Where results go: a folder nobody uses yet, and what is in it after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from fedssd.errors import UserError
+
+ROOT = Path("runs")
+
+
+def choose(out: Path | None, *words: str) -> Path:
+    """The folder the user asked for if it is free, else ``runs/<words>``, numbered when taken."""
+    if out is not None:
+        return _asked_for(out)
+    base = "-".join(_plain(word) for word in words)
+    folder, number = ROOT / base, 2
+    while folder.exists():
+        folder, number = ROOT / f"{base}-{number}", number + 1
+    return _writable(folder)
+
+
+def _plain(word: str) -> str:
+    """A word that is safe in a folder's name: of a path the last part, without its ending."""
+    name = word.rstrip("/").rsplit("/", 1)[-1]
+    return re.sub(r"[^\w+.-]+", "-", re.sub(r"\.(npz|csv|py)\b", "", name)).strip("-.") or "data"
+
+
+def _asked_for(out: Path) -> Path:
+    if out.exists() and not out.is_dir():
+        raise UserError(f"expected a folder for --out, got the file {out}: choose another")
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError(f"expected a new or empty folder for --out, got {out}, which is not empty: choose another")
+    return _writable(out)
+
+
+def _writable(folder: Path) -> Path:
+    """Whether the folder could be made, told before anything trains."""
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise UserError(f"cannot make the folder {folder}: {there} is a file; choose another --out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"cannot make the folder {folder}: {there} is not writable; choose another --out")
+    return folder
+
+
+def kept(folder: Path) -> str:
+    """One sentence: which runs and rounds a folder holds after an interruption."""
+    records = sorted(folder.rglob("rounds.jsonl")) if folder.is_dir() else []
+    rounds = sum(_rounds_in(record) for record in records)
+    if rounds == 0:
+        return "nothing was kept"
+    finished = sum(_is_finished(record.parent / "summary.json") for record in records)
+    of_runs = f" of {many(len(records), 'run')} ({finished} finished)" if len(records) > 1 else ""
+    return f"{many(rounds, 'round')}{of_runs} kept in {folder}"
+
+
+def _rounds_in(record: Path) -> int:
+    """Complete lines after the header; a line that was cut short does not count."""
+    return max(0, record.read_bytes().count(b"\n") - 1)
+
+
+def _is_finished(summary: Path) -> bool:
+    """An interrupted run may leave a summary too, of fewer rounds than it should have had."""
+    content = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {"rounds": 0, "of_rounds": 1}
+    return bool(content["rounds"] == content["of_rounds"])
+
+
+def many(count: int, thing: str) -> str:
+    """1 round, 2 rounds."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,139 @@
+"""Progress on stderr: a bar with the time left on a terminal, a line every few seconds anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from fedssd.experiment.events import Event, Listener
+
+EVERY = 5.0  # seconds between lines
+WARM_UP = 3  # rounds after which the first one, slowed by starting up, no longer counts
+
+
+class Estimate:
+    """How long the rest takes, judged by the rounds done so far."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.start: tuple[float, int] | None = None  # when we began to look, and the rounds done by then
+        self.first: tuple[float, int] | None = None  # when the first round after that ended
+        self.last = (0.0, 0)
+        self.total = 0
+
+    def update(self, done: int, total: int) -> None:
+        """Take note that ``done`` rounds of ``total`` have ended."""
+        now = self.clock()
+        self.total = total
+        if self.start is None:
+            self.start = (now, done)
+        elif self.first is None and done > self.start[1]:
+            self.first = (now, done)
+        self.last = (now, done)
+
+    def left(self) -> float | None:
+        """Seconds to go; None before the first round has ended."""
+        if self.start is None or self.first is None:
+            return None
+        warm = self.last[1] - self.first[1] >= WARM_UP
+        since, before = self.first if warm else self.start
+        per_round = (self.last[0] - since) / (self.last[1] - before)
+        ended = (self.total - self.last[1]) * per_round
+        return max(0.0, ended - (self.clock() - self.last[0]))
+
+
+def spoken(seconds: float) -> str:
+    """A duration for people: 8 s, 2 min 5 s, 3 h 20 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _time_left(estimate: Estimate) -> str:
+    left = estimate.left()
+    return "" if left is None else f"about {spoken(left)} left"
+
+
+def _round(event: Event) -> str:
+    """What a round brought: which run, which round, how good."""
+    line = event.line or {}
+    accuracy = (line.get("global") or {}).get("acc")
+    shown = "" if accuracy is None else f": {100 * accuracy:.1f} %"
+    return f"{event.run} round {line['round']}{shown}" if "round" in line else event.run
+
+
+class Lines:
+    """A line every few seconds, for logs and pipes."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stream, self.clock = stream, clock
+        self.estimate = Estimate(clock)
+        self.printed = clock()
+        self.said: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        self.estimate.update(event.done, event.total)
+        if event.note and event.note not in self.said:
+            self.said.add(event.note)
+            print(event.note, file=self.stream, flush=True)
+        finished = event.done == event.total
+        if event.line is None or (self.clock() - self.printed < EVERY and not finished):
+            return
+        self.printed = self.clock()
+        left = "" if finished else _time_left(self.estimate)
+        parts = [f"{event.done}/{event.total} rounds", _round(event), left]
+        print("  ".join(part for part in parts if part), file=self.stream, flush=True)
+
+
+class Bar:
+    """rich's bar, on a terminal; it goes away when the work is done."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self.estimate = Estimate()
+        self.said: set[str] = set()
+        columns = (
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("rounds  {task.description}  {task.fields[left]}", markup=False),
+        )
+        self.progress = Progress(*columns, console=Console(file=stream, highlight=False), transient=True)
+        self.task = self.progress.add_task("starting", total=None, left="")
+
+    def __call__(self, event: Event) -> None:
+        self.estimate.update(event.done, event.total)
+        if event.note and event.note not in self.said:
+            self.said.add(event.note)
+            self.progress.console.print(event.note, markup=False)
+        what: dict[str, Any] = {} if event.line is None else {"description": _round(event)}
+        left = _time_left(self.estimate)
+        self.progress.update(self.task, completed=event.done, total=event.total, left=left, **what)
+
+
+@contextmanager
+def listening(quiet: bool, stream: TextIO | None = None) -> Iterator[Listener]:
+    """A listener that shows progress while the block runs."""
+    stream = stream or sys.stderr
+    if quiet:
+        yield lambda event: None
+    elif not stream.isatty() or not _has_rich():
+        yield Lines(stream)
+    else:
+        bar = Bar(stream)
+        with bar.progress:
+            yield bar
+
+
+def _has_rich() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("rich") is not None

@@ -1,0 +1,109 @@
+"""``fedssd run``: train one method and record every round."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import flags, places
+from fedssd.cli.parser import examples
+from fedssd.cli.progress import listening, spoken
+
+if TYPE_CHECKING:
+    from fedssd.experiment.recipe import Recipe
+
+EXAMPLES = examples(
+    "fedssd run                                               FedSSD on digits, everything by default",
+    "fedssd run --method fedntd --partition classes:2 --seed 1",
+    "fedssd run --method fedssd --set fedssd.m_max=0.3        another strength",
+    "fedssd run --method fedssd+fedprox                       two local halves added up",
+    "fedssd run --method my_method.py:MyLoss                  your own, from a file",
+    "fedssd run --recipe runs/digits-fedssd-0/recipe.toml     the same run again",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "run",
+        usage="fedssd run [flags]",
+        description=f"Train one method and record every round.\n{flags.RECIPE_NOTE}",
+        epilog=EXAMPLES,
+    )
+    flags.add_recipe_flags(parser)
+    flags.add_output_flags(parser, "runs/<data>-<method>-<seed>")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the recipe, then say how it went, where it is and what to try next."""
+    from fedssd.experiment.recipe import load_recipe
+    from fedssd.experiment.run import run_recipe
+
+    given = flags.overrides(args, "run")
+    recipe = load_recipe(args.recipe, given)
+    out = places.choose(args.out, recipe.data, recipe.method, str(recipe.seed))
+    try:
+        with listening(args.quiet) as listen:
+            if not args.quiet:
+                print(f"{recipe.method} on {setting(recipe)}", file=sys.stderr)
+            result = run_recipe(recipe, out, listen)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(places.kept(out)) from None
+    if args.json:
+        print(json.dumps(result.summary))
+        return 0
+    print("\n".join(describe(result.summary, recipe)))
+    print(f"results: {out}/ (recipe.toml, rounds.jsonl, summary.json)")
+    print(f"next:    {next_command(args.recipe, given, recipe)}")
+    return 0
+
+
+def setting(recipe: Recipe) -> str:
+    """What a run is about, in half a line."""
+    share = "" if recipe.participation == 1 else f", {recipe.participation:g} of them a round"
+    rounds, epochs = places.many(recipe.rounds, "round"), places.many(recipe.epochs, "epoch")
+    return f"{recipe.data}, {recipe.partition}, {places.many(recipe.clients, 'client')}{share}, {rounds} of {epochs}"
+
+
+def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
+    """The run in three lines."""
+    final, best = summary["final"], summary["best"]
+    lines = [
+        f"{recipe.method} on {recipe.data}, seed {recipe.seed}: global accuracy {100 * final['acc']:.2f} % after "
+        f"{places.many(recipe.rounds, 'round')} (best {100 * best['acc']:.2f} % in round {best['round']})"
+    ]
+    if final.get("local_acc") is not None:
+        lines.append(
+            f"the clients' own models: {100 * final['local_acc']:.2f} % on average, "
+            f"forgetting gap {100 * final['forgetting']:.2f} points"
+        )
+    up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
+    lines.append(f"{up:.1f} MB up, {down:.1f} MB down, {spoken(summary['seconds'])}")
+    return lines
+
+
+def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:
+    """The same setting against FedAvg, over three seeds."""
+    rival = "fedavg" if recipe.method != "fedavg" else "fedssd"
+    same = as_flags(path, {key: value for key, value in given.items() if key not in ("method", "seed")})
+    words = ["fedssd", "compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
+    return shlex.join(words)
+
+
+def as_flags(path: Path | None, given: dict[str, str | bool]) -> list[str]:
+    """What was given on the command line, written as flags again."""
+    words = ["--recipe", str(path)] if path else []
+    for key, value in given.items():
+        name = key.replace("_", "-")
+        if key.startswith("options."):
+            words += ["--set", f"{key.removeprefix('options.')}={value}"]
+        elif isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", value]
+    return words

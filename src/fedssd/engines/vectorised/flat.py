@@ -1,0 +1,54 @@
+"""A dictionary of stacked leaves [M, …] as one buffer [M, P]: one update, one copy, one gradient for all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Slot(NamedTuple):
+    """Where a leaf lies in the buffer."""
+
+    name: str
+    shape: tuple[int, ...]
+    size: int
+    last: bool  # stored [O, H, W, I], the order convolutions of one large model run fastest in
+
+
+class Flat:
+    """The order and shapes of the leaves in a buffer."""
+
+    def __init__(self, one: dict[str, Tensor], channels_last: bool = False) -> None:
+        """``one`` is a single model's dictionary, leaves without the axis of models."""
+        self.slots = [
+            Slot(name, tuple(leaf.shape), math.prod(leaf.shape), channels_last and leaf.ndim == 4)
+            for name, leaf in one.items()
+        ]
+        self.size = sum(slot.size for slot in self.slots)
+
+    def views(self, buffer: Tensor) -> dict[str, Tensor]:
+        """[M, P] as leaves [M, …]. One split, whose gradient is one concatenation."""
+        if not self.slots:
+            return {}
+        parts = buffer.split_with_sizes([slot.size for slot in self.slots], dim=1)
+        return {slot.name: _shaped(slot, part) for slot, part in zip(self.slots, parts, strict=True)}
+
+    def pack(self, stacked: dict[str, Tensor], like: Tensor) -> Tensor:
+        """Leaves [M, …] as [M, P]; ``like`` lends device, type and M to an empty dictionary."""
+        if not self.slots:
+            return like.new_zeros(like.shape[0], 0)
+        return torch.cat([_row(slot, stacked[slot.name]) for slot in self.slots], dim=1)
+
+
+def _shaped(slot: Slot, part: Tensor) -> Tensor:
+    if not slot.last:
+        return part.unflatten(1, slot.shape) if slot.shape else part[:, 0]
+    out, inner, height, width = slot.shape
+    return part.unflatten(1, (out, height, width, inner)).permute(0, 1, 4, 2, 3)  # [M, O, I, H, W]
+
+
+def _row(slot: Slot, leaf: Tensor) -> Tensor:
+    return (leaf.permute(0, 1, 3, 4, 2) if slot.last else leaf).reshape(leaf.shape[0], slot.size)

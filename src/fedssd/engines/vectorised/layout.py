@@ -1,0 +1,119 @@
+"""Which models go side by side, in which order, and how the batch shrinks as they finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from fedssd.core.plan import Schedule
+from fedssd.engines.base import Job
+
+RUNGS = 6  # widths a batch may shrink through; each costs one captured graph
+
+
+class Member(NamedTuple):
+    """One client of one run: one model of the batch."""
+
+    run: int  # which job
+    place: int  # where in the job's cohort
+    client: int
+    rows: Tensor  # its row numbers into the training data
+    samples: int
+    steps: int
+    batch: int  # the largest batch it ever sees
+
+
+class Rung(NamedTuple):
+    """Steps ``first`` … ``last − 1``, taken by the first ``width`` models."""
+
+    width: int
+    first: int
+    last: int
+
+
+def members_of(jobs: Sequence[Job], schedule: Schedule) -> list[Member]:
+    """Every client of every job."""
+    found = []
+    for run, job in enumerate(jobs):
+        for place, (client, rows) in enumerate(zip(job.clients, job.rows, strict=True)):
+            count = len(rows)
+            found.append(
+                Member(run, place, client, rows, count, schedule.steps(count), schedule.batch_size(count))
+            )
+    return found
+
+
+def groups(members: Iterable[Member], schedule: Schedule, batch_norm: bool) -> Iterator[list[Member]]:
+    """Members that can share a batch of models, the longest first.
+
+    Padding inside a batch would enter batch norm's statistics, so there clients below one batch go by their size.
+    """
+    by_batch: dict[int, list[Member]] = {}
+    for member in members:
+        if batch_norm and member.samples > schedule.batch and member.samples % schedule.batch and not schedule.drop_partial:
+            raise ValueError(
+                f"client {member.client} has {member.samples} samples, which leaves a partial batch of "
+                f"{member.samples % schedule.batch}; a model with batch norm needs drop_partial"
+            )
+        by_batch.setdefault(member.batch if batch_norm else 0, []).append(member)
+    for _, group in sorted(by_batch.items(), reverse=True):
+        yield sorted(group, key=lambda member: (-member.steps, -member.samples, member.run, member.place))
+
+
+def ladder(width: int) -> list[int]:
+    """The widths a batch of ``width`` models may shrink to, the widest first.
+
+    They depend on nothing but the width, so that graphs captured in one round serve the next one's cohort.
+    """
+    return sorted({-(-width * rung // RUNGS) for rung in range(1, RUNGS + 1)}, reverse=True)
+
+
+def rungs(steps: Sequence[int]) -> list[Rung]:
+    """How a batch shrinks, for step counts in descending order."""
+    found: list[Rung] = []
+    widths = [*ladder(len(steps)), 0]
+    first = 0
+    for width, narrower in zip(widths, widths[1:], strict=False):
+        last = steps[narrower]  # from here on the models behind the narrower prefix are done
+        if last > first:
+            found.append(Rung(width, first, last))
+            first = last
+    return found
+
+
+def same_program(jobs: Sequence[Job]) -> None:
+    """Refuse jobs that one batched program cannot serve."""
+    if not jobs:
+        raise ValueError("expected at least one job")
+    first = jobs[0]
+    for number, job in enumerate(jobs):
+        if not job.clients:
+            raise ValueError(f"job {number} has no clients")
+        if job.round != first.round:
+            raise ValueError(f"jobs of one batch are at one round, got {first.round} and {job.round} (job {number})")
+        if static_part(job) != static_part(first):
+            raise ValueError(
+                f"jobs of one batch share a method and its words and switches, got {first.method.local} and "
+                f"{job.method.local} (job {number}): run them apart"
+            )
+
+
+def static_part(job: Job) -> tuple[Any, ...]:
+    """What decides the program of a job: kinds and static fields of the local half and the solver, not their numbers.
+
+    The server half is left out: it works between rounds, outside the engine.
+    """
+    return _static(job.method.local), _static(job.method.solver)
+
+
+def _static(value: object) -> Any:
+    if isinstance(value, float | Tensor):
+        return "number"
+    if isinstance(value, tuple):
+        return tuple(_static(part) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return (type(value), *((field.name, _static(getattr(value, field.name))) for field in fields(value)))
+    return value

@@ -1,0 +1,105 @@
+"""One local step of many models at once, as a pure function of tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
+from fedssd.core.net import Net
+from fedssd.core.solver import SGD
+from fedssd.core.step import gradient, objective
+from fedssd.core.tree import Tree
+from fedssd.engines.vectorised.flat import Flat
+from fedssd.engines.vectorised.lift import images_last, over_models
+
+
+class State(NamedTuple):
+    """What the models carry from step to step."""
+
+    params: Tensor  # [M, P]
+    velocity: Tensor  # [M, P]
+    buffers: Tensor  # [M, Q]
+    figures: Tensor  # [M, F] running sums over samples
+
+
+class Context(NamedTuple):
+    """What stays the same for a whole round."""
+
+    numbers: Tree  # the method's numbers, each [M]
+    sent: Tree  # one run's message, or each model's own copy [M, …]
+    memory: Tree  # [M, …]
+    samples: Tensor  # [M]
+
+
+def method_numbers(method: Method) -> Tree:
+    """The numbers of a method that the step reads; the server half works elsewhere."""
+    return {"local": numbers_of(method.local), "solver": numbers_of(method.solver)}
+
+
+def numbered(method: Method, numbers: Tree) -> Method:
+    """The method with other numbers."""
+    local: Local = with_numbers(method.local, numbers["local"])
+    solver: SGD = with_numbers(method.solver, numbers["solver"])
+    return Method(local=local, solver=solver)
+
+
+class Step:
+    """``step(state, context, x, y, mask, target)`` is the next state; ``names`` says what its figures are."""
+
+    def __init__(self, method: Method, net: Net, params: Flat, buffers: Flat, one_run: bool, masked: bool) -> None:
+        self.method, self.net, self.params, self.buffers = method, net, params, buffers
+        self.one_run, self.masked = one_run, masked
+        self.names: list[str] = []
+
+    def __call__(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
+        width = len(y)
+        gradients, (buffers, figures) = gradient(
+            lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
+        )
+        params, velocity = over_models(self._solve, width)(
+            context.numbers, state.params, state.velocity, gradients["flat"]
+        )
+        self.names = list(figures)
+        packed = self.buffers.pack(buffers, state.params)
+        now = state.figures + torch.stack(list(figures.values()), dim=1)  # [M, F]
+        if not self.masked:
+            return State(params, velocity, packed, now)
+        live = mask[:, :1] > 0  # [M, 1]; a batch has its first sample, unless the client is done
+        return State(*(torch.where(live, new, old) for new, old in zip((params, velocity, packed, now), state, strict=True)))
+
+    def _losses(
+        self, params: Tree, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree
+    ) -> tuple[Tensor, tuple[Tree, Tree]]:
+        width = len(y)
+        shared = (False, False, False, self.one_run)
+        batch = Batch(x, y, mask, context.samples)
+        found: tuple[Tensor, tuple[Tree, Tree]] = over_models(self._loss, width, shared)(
+            context.numbers, self.params.views(params["flat"]), self.buffers.views(state.buffers),
+            context.sent, context.memory, batch, target,
+        )  # fmt: skip
+        return found
+
+    def _loss(
+        self, numbers: Tree, params: Tree, buffers: Tree, sent: Tree, memory: Tree, batch: Batch, target: Tree
+    ) -> tuple[Tensor, tuple[Tree, Tree]]:
+        return objective(numbered(self.method, numbers), self.net, params, buffers, sent, memory, batch, target)
+
+    def _solve(self, numbers: Tree, params: Tensor, velocity: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
+        return found
+
+
+class LastNet(Net):
+    """A net that sees its images in channels-last layout, for models that run alone."""
+
+    def __init__(self, net: Net) -> None:
+        self.net, self.has_batch_norm = net, net.has_batch_norm
+
+    def __call__(self, weights: Tree, x: Tensor):  # type: ignore[no-untyped-def]
+        return self.net(weights, images_last(x))
+
+    def train(self, weights: Tree, x: Tensor):  # type: ignore[no-untyped-def]
+        return self.net.train(weights, images_last(x))

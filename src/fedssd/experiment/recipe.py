@@ -1,0 +1,229 @@
+"""A recipe: everything needed to run an experiment again, as flat keys with defaults written out."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedssd.errors import UserError, nearest
+from fedssd.methods.registry import build_local, build_server, local_kinds
+
+Options = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every key is a TOML key and, with dashes, a command-line flag."""
+
+    data: str = "digits"
+    partition: str = "dirichlet:0.5"
+    clients: int = 10
+    participation: float = 1.0
+    partition_seed: int = -1
+    auxiliary: int = 64
+    auxiliary_mode: str = "heldout"
+    augment: str = "auto"
+    model: str = "auto"
+    head: str = "auto"
+    method: str = "fedssd"
+    server: str = "fedavg"
+    rounds: int = 20
+    epochs: int = 10
+    batch: int = 64
+    partial_batch: str = "auto"
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+    seed: int = 0
+    engine: str = "auto"
+    device: str = "auto"
+    precision: str = "fp32"
+    width: int = 0
+    evaluate_every: int = 1
+    evaluate_local: bool = True
+    options: Options = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Names the numbers the recipe leads to; where and how fast it ran is not part of it."""
+        content = {k: v for k, v in asdict(self).items() if k not in ("engine", "device", "width")}
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_toml(self) -> str:
+        """The recipe as a TOML file that :func:`load_recipe` reads back."""
+        lines = [f"{key} = {_toml(getattr(self, key))}" for key in KEYS]
+        for method, options in sorted(self.options.items()):
+            lines += ["", f"[options.{json.dumps(method)}]", *(f"{k} = {_toml(v)}" for k, v in options.items())]
+        return "\n".join(lines) + "\n"
+
+
+KEYS: dict[str, type] = {f.name: type(f.default) for f in fields(Recipe) if f.name != "options"}
+HELP: dict[str, str] = {
+    "data": "digits, cifar10, cifar100, tiny-imagenet, or a folder, .npz or .csv",
+    "partition": "iid, dirichlet:δ, dirichlet-plain:δ or classes:k",
+    "clients": "how many clients there are",
+    "participation": "the share of clients that takes part in a round",
+    "partition_seed": "seed of the split; -1 takes the run's seed",
+    "auxiliary": "auxiliary samples per class at the server",
+    "auxiliary_mode": "heldout: taken out of the clients; shared: left with them too",
+    "augment": "moon, niid, fedntd or none; auto is moon for the paper's images, none elsewhere",
+    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data",
+    "head": "projection head: on, off; auto gives it to methods that need it (MOON)",
+    "method": "local half: a name, a sum such as fedssd+fedprox, or my_method.py:MyLoss",
+    "server": "server half",
+    "rounds": "communication rounds",
+    "epochs": "local epochs per round",
+    "batch": "batch size",
+    "partial_batch": "keep or drop an epoch's last partial batch; auto drops it with batch norm",
+    "lr": "learning rate",
+    "momentum": "momentum of the local solver",
+    "weight_decay": "weight decay of the local solver",
+    "lr_decay": "factor on the learning rate after every round",
+    "seed": "seed of everything that is random",
+    "engine": "reference, vectorised; auto picks by device and model",
+    "device": "cpu, cuda; auto takes a GPU where there is one",
+    "precision": "fp32, tf32, bf16 or fp64",
+    "width": "models trained at once by the vectorised engine; 0 chooses",
+    "evaluate_every": "rounds between evaluations (the last round always is)",
+    "evaluate_local": "evaluate every client's model too, not only the global one",
+}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "auxiliary_mode": ("heldout", "shared"),
+    "augment": ("auto", "moon", "niid", "fedntd", "none"),
+    "head": ("auto", "on", "off"),
+    "partial_batch": ("auto", "keep", "drop"),
+    "engine": ("auto", "reference", "vectorised"),
+    "precision": ("fp32", "tf32", "bf16", "fp64"),
+}
+AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")
+
+
+def load_recipe(path: Path | None, overrides: Mapping[str, Any]) -> Recipe:
+    """A recipe from a TOML file and/or given values; what is given wins, and all of it is checked."""
+    content: dict[str, Any] = {}
+    if path is not None:
+        content = _read(path)
+    where = f"recipe {path}" if path else "recipe"
+    recipe = merge(Recipe(), content, where)
+    return check(merge(recipe, overrides, "command line"))
+
+
+def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe with these keys set; ``fedssd.m_max`` and ``options.fedssd.m_max`` name a method's option."""
+    changed: dict[str, Any] = {}
+    options: Options = {method: dict(given) for method, given in recipe.options.items()}
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name == "options":
+            _merge_options(options, value, where)
+        elif "." in key:
+            _set_option(options, key.removeprefix("options."), value, where)
+        elif name in KEYS:
+            changed[name] = _typed(name, value, where)
+        else:
+            raise UserError(f"{where}: unknown key {key!r}: {nearest(name, list(KEYS))}")
+    return replace(recipe, **changed, options=options)
+
+
+def check(recipe: Recipe) -> Recipe:
+    """The recipe itself, or one line that says which key is wrong."""
+    for key, known in CHOICES.items():
+        if getattr(recipe, key) not in known:
+            raise UserError(f"{key} expects one of {', '.join(known)}, got {getattr(recipe, key)!r}")
+    for key in AT_LEAST_ONE:
+        if getattr(recipe, key) < 1:
+            raise UserError(f"{key} expects a whole number of at least 1, got {getattr(recipe, key)}")
+    _check_numbers(recipe)
+    known_methods = {kind.name for kind in local_kinds(recipe.method)} | {recipe.server}
+    build_local(recipe.method, recipe.options, recipe.data)
+    build_server(recipe.server, recipe.options)
+    for method in recipe.options:
+        _check_option_owner(method, known_methods)
+    return recipe
+
+
+def _check_option_owner(method: str, used: set[str]) -> None:
+    """Options of a known method that this recipe does not use are fine (compare shares one recipe); typos are not."""
+    from fedssd.methods.registry import LOCALS, SERVERS
+
+    if method not in used and method not in LOCALS and method not in SERVERS:
+        raise UserError(f"options are given for an unknown method {method!r}: {nearest(method, [*LOCALS, *SERVERS])}")
+    if method in LOCALS and method not in used:
+        build_local(method, {method: {}})
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    bounds = {
+        "lr": (0.0, math.inf, False),
+        "lr_decay": (0.0, 1.0, False),
+        "participation": (0.0, 1.0, False),
+        "momentum": (0.0, 1.0, True),
+        "weight_decay": (0.0, math.inf, True),
+    }
+    for key, (low, high, low_allowed) in bounds.items():
+        value = getattr(recipe, key)
+        fits = math.isfinite(value) and (low <= value if low_allowed else low < value) and value <= high
+        if not fits or (key == "momentum" and value == 1.0):
+            upper = "" if high == math.inf else f" and {'below' if key == 'momentum' else 'at most'} {high:g}"
+            raise UserError(
+                f"{key} expects a number {'of at least' if low_allowed else 'above'} {low:g}{upper}, got {value}"
+            )
+    for key, low in (("seed", 0), ("auxiliary", 0), ("partition_seed", -1), ("width", 0)):
+        if not low <= getattr(recipe, key) < 2**32:
+            raise UserError(f"{key} expects a whole number from {low} to 2³²−1, got {getattr(recipe, key)}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"recipe {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"recipe {path} is not valid TOML: {error}") from None
+
+
+def _merge_options(options: Options, value: Any, where: str) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(given, Mapping) for given in value.values()):
+        raise UserError(f"{where}: options expects tables such as [options.fedssd], got {value!r}")
+    for method, given in value.items():
+        options.setdefault(method, {}).update(given)
+
+
+def _set_option(options: Options, key: str, value: Any, where: str) -> None:
+    method, _, option = key.rpartition(".")
+    if not method or not option:
+        raise UserError(f"{where}: an option is written method.option, such as fedssd.m_max, got {key!r}")
+    options.setdefault(method, {})[option] = _value(value) if isinstance(value, str) else value
+
+
+def _typed(key: str, value: Any, where: str) -> Any:
+    kind = KEYS[key]
+    if isinstance(value, str) and kind is not str:
+        value = _value(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise UserError(f"{where}: {key} expects {names[kind]}, got {value!r}")
+    return value
+
+
+def _value(text: str) -> Any:
+    """A value as TOML would read it, or the word itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

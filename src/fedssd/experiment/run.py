@@ -1,0 +1,241 @@
+"""The loop over rounds, for one run or several that share a program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Local, Method, ServerState
+from fedssd.core.randomness import sample_cohort
+from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round, traffic
+from fedssd.core.tree import Tree
+from fedssd.engines import build_engine, pick_device, pick_engine
+from fedssd.engines.base import Engine, Evaluation, Job
+from fedssd.experiment.events import Event, Line, Listener, ignore
+from fedssd.experiment.federation import Brought, Federation, assemble
+from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.record import RunFolder, Summary, header, summarise
+
+CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves: its recipe, a line per round, a summary, the global weights and where they are on disk."""
+
+    recipe: Recipe
+    rounds: list[Line]
+    summary: Summary
+    weights: Tree
+    folder: Path | None = None
+
+
+@dataclass
+class Run:
+    """One run under way."""
+
+    federation: Federation
+    state: ServerState
+    store: ClientStore
+    rows: list[Tensor]
+    auxiliary: Auxiliary | None
+    folder: RunFolder | None
+    lines: list[Line] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.federation.recipe.method} seed {self.federation.recipe.seed}"
+
+    def method_now(self) -> Method:
+        """The method with this round's learning rate."""
+        method, recipe = self.federation.method, self.federation.recipe
+        lr = recipe.lr * recipe.lr_decay**self.state.round
+        return replace(method, solver=replace(method.solver, lr=lr))
+
+    def result(self) -> Result:
+        summary = summarise(self.federation, self.lines, self.seconds)
+        folder = self.folder.path if self.folder else None
+        return Result(self.federation.recipe, self.lines, summary, self.state.weights, folder)
+
+
+def run_recipe(
+    recipe: Recipe, out: Path | None = None, listen: Listener = ignore, brought: Brought | None = None
+) -> Result:
+    """Run one recipe from nothing; with ``out``, everything is written there as it happens."""
+    return run_together([recipe], [out], listen, brought)[0]
+
+
+def run_together(
+    recipes: Sequence[Recipe], outs: Sequence[Path | None], listen: Listener = ignore, brought: Brought | None = None
+) -> list[Result]:
+    """Run recipes that differ in seeds and numbers only, side by side in one program."""
+    federations = [assemble(recipe, brought) for recipe in recipes]
+    first = federations[0]
+    device = pick_device(first.recipe.device)
+    cohort = cohort_size(first)
+    sample = first.dataset.x_train[0].numel()
+    chosen, why = pick_engine(first.recipe.engine, device, first.weights, sample, cohort, len(recipes))
+    total = sum(f.recipe.rounds for f in federations)
+    notice = _noticing(listen, first.recipe.method, total)
+    engine = build_engine(
+        chosen, first.net, first.world(device), first.schedule, first.recipe.precision, first.recipe.width, notice
+    )
+    notice(f"{chosen} engine on {device} ({why})")
+    for note in dict.fromkeys(note for federation in federations for note in federation.notes):
+        notice(note)
+    runs = [_start(f, out, device) for f, out in zip(federations, outs, strict=True)]
+    for run in runs:
+        if run.folder:
+            run.folder.begin(run.federation, header(run.federation, chosen, device))
+    _loop(runs, engine, listen)
+    return [run.result() for run in runs]
+
+
+def cohort_size(federation: Federation) -> int:
+    """How many clients take part in a round: C·N, at least one."""
+    return max(1, round(federation.recipe.participation * len(federation.partition.clients)))
+
+
+def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:
+    return lambda text: listen(Event(run, 0, total, note=text))
+
+
+def _start(federation: Federation, out: Path | None, device: torch.device) -> Run:
+    weights = tree.map_tree(lambda w: w.to(device), federation.weights)
+    rows = [client.to(device) for client in federation.partition.clients]
+    auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
+    folder = RunFolder(out) if out is not None else None
+    return Run(federation, first_state(federation.method, weights), ClientStore(len(rows)), rows, auxiliary, folder)
+
+
+def _loop(runs: list[Run], engine: Engine, listen: Listener) -> None:
+    rounds = runs[0].federation.recipe.rounds
+    begun = time.perf_counter()
+    try:
+        for done in range(rounds):
+            lines = _round(runs, engine)
+            for run, line in zip(runs, lines, strict=True):
+                run.seconds = time.perf_counter() - begun
+                run.lines.append(line)
+                if run.folder:
+                    run.folder.add(line)
+            for place, (run, line) in enumerate(zip(runs, lines, strict=True)):
+                listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line))
+    finally:  # an interrupted run keeps the rounds it has
+        for run in runs:
+            if run.folder and run.lines:
+                run.folder.finish(run.result().summary, run.state.weights)
+
+
+def _round(runs: list[Run], engine: Engine) -> list[Line]:
+    """One round of every run: open, train, close, evaluate, record."""
+    clock = Clock()
+    with clock.measure("server"):
+        jobs = [_open(run) for run in runs]
+    with clock.measure("train"):
+        trained = engine.train(jobs)
+    with clock.measure("server"):
+        for run, job, one in zip(runs, jobs, trained, strict=True):
+            _close(run, job, one)
+    with clock.measure("evaluate"):
+        evaluations = _evaluate(runs, engine, trained)
+    seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
+    found = zip(runs, jobs, trained, evaluations, strict=True)
+    return [_line(run, job, one, evaluation, seconds) for run, job, one, evaluation in found]
+
+
+def _open(run: Run) -> Job:
+    federation, method = run.federation, run.method_now()
+    sent = open_round(federation.net, method, run.state, run.auxiliary)
+    recipe = federation.recipe
+    clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
+    memories = run.store.get(clients, method.local.memory(sent))
+    return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
+
+
+def _close(run: Run, job: Job, trained: Trained) -> None:
+    run.store.put(job.clients, trained.memories)
+    run.state = close_round(run.federation.net, job.method, run.state, trained, len(run.rows), run.auxiliary)
+
+
+def _evaluate(runs: list[Run], engine: Engine, trained: list[Trained]) -> list[Evaluation | None]:
+    """The new global model and, where wanted, the clients' models that went into it, all in one batch."""
+    recipe = runs[0].federation.recipe
+    if runs[0].state.round % recipe.evaluate_every and runs[0].state.round < recipe.rounds:
+        return [None] * len(runs)
+    models = []
+    for run, one in zip(runs, trained, strict=True):
+        alone = tree.map_tree(lambda leaf: leaf[None], run.state.weights)
+        models.append(
+            tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
+        )
+    found = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *models))
+    size = len(found.loss) // len(runs)
+    return [Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True)]
+
+
+def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
+    """A round's record. ``forgetting`` is the new global model's accuracy less the mean of the local models'."""
+    up, down = traffic(job.sent, trained)
+    line: Line = {"round": run.state.round}
+    if evaluation is not None:
+        line |= _accuracies(job, evaluation)
+    line |= _credibility(job.sent) | _distillation(run.federation.method.local, trained)
+    return line | {"clients": job.clients, "dropped": {}, "bytes_up": up, "bytes_down": down, "seconds": seconds}
+
+
+def _accuracies(job: Job, evaluation: Evaluation) -> Line:
+    accuracy, by_class = evaluation.accuracy.tolist(), evaluation.class_accuracy
+    line: Line = {"global": {"acc": accuracy[0], "loss": float(evaluation.loss[0]), "class_acc": _rounded(by_class[0])}}
+    if len(accuracy) > 1:
+        mean = sum(accuracy[1:]) / len(accuracy[1:])
+        per_client = {str(client): acc for client, acc in zip(job.clients, accuracy[1:], strict=True)}
+        line["local"] = {"acc_mean": mean, "acc": per_client, "class_acc": _rounded(by_class[1:].mean(0))}
+        line["forgetting"] = accuracy[0] - mean
+    return line
+
+
+def _credibility(sent: Tree) -> Line:
+    """The credibility matrix that was sent, wherever in a sum of methods it is."""
+    for path, leaf in tree.flatten({k: v for k, v in sent.items() if k != "weights"}).items():
+        if path.split("/")[-1] == "credibility":
+            return {"credibility": _rounded(leaf if len(leaf) <= CREDIBILITY_IN_FULL else leaf.diagonal())}
+    return {}
+
+
+def _distillation(local: Local, trained: Trained) -> Line:
+    """How much was distilled, as means over every sample that was trained on this round."""
+    if type(local) is Local:
+        return {}
+    sums = {name: float(value.sum()) for name, value in trained.figures.items()}
+    found = {name: sums[name] / sums["count"] for name in ("weight", "active") if name in sums}
+    return {"distillation": {**found, "ratio": sums["penalty"] / sums["entropy"] if sums["entropy"] else 0.0}}
+
+
+def _rounded(values: Tensor) -> list[Any]:
+    """Four decimals are plenty for a figure in a record, and keep its lines short."""
+    return [[round(v, 4) for v in row] if isinstance(row, list) else round(row, 4) for row in values.tolist()]
+
+
+class Clock:
+    """Seconds by purpose, with the device idle at every reading."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, purpose: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds[purpose] = self.seconds.get(purpose, 0.0) + time.perf_counter() - begun

@@ -1,0 +1,224 @@
+"""The comparison table: results in, rows out, and three ways to write them down. Pure functions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, Protocol
+
+BASELINE = "fedavg"
+Value = float | None  # None: not measured, or never reached
+
+
+class Outcome(Protocol):
+    """What the report needs of a run."""
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]: ...
+
+    @property
+    def summary(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: what is measured, how it is printed, and which way is better."""
+
+    key: str
+    heading: tuple[str, str]
+    digits: int
+    scale: float = 1.0
+    better: int = 1  # 1: more is better, −1: less is better
+    spread: bool = False
+
+
+COLUMNS = (
+    Column("final_acc", ("final", "accuracy %"), 2, 100, spread=True),
+    Column("best_acc", ("best", "%"), 2, 100),
+    Column("rounds_to_baseline", ("rounds to", "FedAvg's"), 1, better=-1),
+    Column("local_acc", ("local", "accuracy %"), 2, 100),
+    Column("forgetting", ("forgetting", "gap, points"), 2, 100, better=-1),
+    Column("bytes_up", ("up", "MB"), 1, 1e-6, better=-1),
+    Column("bytes_down", ("down", "MB"), 1, 1e-6, better=-1),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's values, seed by seed in the table's order of seeds."""
+
+    method: str
+    values: Mapping[str, Sequence[Value]]
+
+    def mean(self, key: str) -> Value:
+        """The mean over the seeds that have a value."""
+        there = self._there(key)
+        return fmean(there) if there else None
+
+    def std(self, key: str) -> Value:
+        """The sample standard deviation; needs two seeds."""
+        there = self._there(key)
+        return stdev(there) if len(there) > 1 else None
+
+    def missing(self, key: str) -> int:
+        """Seeds without a value."""
+        return len(self.values[key]) - len(self._there(key))
+
+    def _there(self, key: str) -> list[float]:
+        return [value for value in self.values[key] if value is not None]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows in the order the methods were given, over the same seeds."""
+
+    rows: tuple[Row, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns somebody has a value in."""
+        return [column for column in COLUMNS if any(row.mean(column.key) is not None for row in self.rows)]
+
+
+def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | None:
+    """The first round whose global accuracy is at least the target."""
+    return next((line["round"] for line in rounds if (_accuracy(line) or 0.0) >= target), None)
+
+
+def _accuracy(line: Mapping[str, Any]) -> Value:
+    value: Value = (line.get("global") or {}).get("acc")
+    return value
+
+
+def tabulate(results: Sequence[Outcome]) -> Table:
+    """The table of these runs; rounds to FedAvg's final accuracy are paired seed by seed."""
+    runs = {(run.summary["method"], run.summary["seed"]): run for run in results}
+    seeds = tuple(sorted({seed for _, seed in runs}))
+    methods = dict.fromkeys(run.summary["method"] for run in results)
+    rows = []
+    for method in methods:
+        measured = [_measure(runs.get((method, seed)), runs.get((BASELINE, seed))) for seed in seeds]
+        rows.append(Row(method, {column.key: [values.get(column.key) for values in measured] for column in COLUMNS}))
+    return Table(tuple(rows), seeds)
+
+
+def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
+    if run is None:
+        return {}
+    summary = run.summary
+    target = baseline.summary["final"]["acc"] if baseline else None
+    return {
+        "final_acc": summary["final"]["acc"],
+        "best_acc": summary["best"]["acc"],
+        "rounds_to_baseline": None if target is None else first_reaching(run.rounds, target),
+        "local_acc": summary["final"].get("local_acc"),
+        "forgetting": summary["final"].get("forgetting"),
+        "bytes_up": summary["bytes_up"],
+        "bytes_down": summary["bytes_down"],
+    }
+
+
+def outstanding(table: Table, column: Column) -> Row | None:
+    """The best row, if it beats every other by more than two standard errors of their difference over the seeds."""
+    complete = [row for row in table.rows if not row.missing(column.key)]
+    if len(table.rows) < 2 or not complete or len(table.seeds) < 2:
+        return None
+    best = max(complete, key=lambda row: column.better * (row.mean(column.key) or 0.0))
+    others = [row for row in complete if row is not best]
+    return best if all(_clearly_better(best, other, column) for other in others) else None
+
+
+def _clearly_better(best: Row, other: Row, column: Column) -> bool:
+    gains = [
+        column.better * ((a or 0.0) - (b or 0.0))
+        for a, b in zip(best.values[column.key], other.values[column.key], strict=True)
+    ]
+    error = stdev(gains) / math.sqrt(len(gains))
+    return fmean(gains) > 2 * error and _printed(best, column) != _printed(other, column)
+
+
+def _printed(row: Row, column: Column) -> str:
+    """One cell: the mean, its spread, and on how many seeds it could be measured."""
+    mean, std, missing = row.mean(column.key), row.std(column.key), row.missing(column.key)
+    if mean is None:
+        return "–"
+    text = f"{column.scale * mean:.{column.digits}f}"
+    if column.spread and std is not None:
+        text += f" ± {column.scale * std:.{column.digits}f}"
+    seeds = len(row.values[column.key])
+    return f"{text} ({seeds - missing}/{seeds})" if missing else text
+
+
+def _cells(table: Table, emphasise: Callable[[str], str]) -> list[list[str]]:
+    """Every row as text, the outstanding values emphasised."""
+    best = {column.key: outstanding(table, column) for column in table.columns}
+
+    def cell(row: Row, column: Column) -> str:
+        text = _printed(row, column)
+        return emphasise(text) if best[column.key] is row else text
+
+    return [[row.method, *(cell(row, column) for column in table.columns)] for row in table.rows]
+
+
+def remarks(table: Table) -> list[str]:
+    """What a reader must know to read the table."""
+    count = len(table.seeds)
+    if count < 2:
+        return ["1 seed: no spread is known, so no value stands out"]
+    marked = any(outstanding(table, column) for column in table.columns)
+    lines = [f"mean ± standard deviation over {count} seeds"]
+    if marked:
+        lines.append("marked: best in its column by more than two standard errors of the paired difference")
+    if any(row.missing("rounds_to_baseline") for row in table.rows) and "rounds_to_baseline" in _keys(table):
+        lines.append("rounds to FedAvg's final accuracy: (k/n) reached it on k of n seeds, – on none")
+    return lines
+
+
+def _keys(table: Table) -> list[str]:
+    return [column.key for column in table.columns]
+
+
+def as_text(table: Table, colour: bool = False) -> str:
+    """Aligned columns for a terminal; an outstanding value is bold, or starred where there is no bold."""
+    start, end = ("\x1b[1m", "\x1b[0m") if colour else ("*", "")
+    headings = [["", *(c.heading[0] for c in table.columns)], ["method", *(c.heading[1] for c in table.columns)]]
+    lines = [*headings, *_cells(table, lambda text: f"{start}{text}{end}")]
+    widths = [max(map(_visible, column)) for column in zip(*lines, strict=True)]
+    aligned = ["  ".join(map(_aligned, cells, widths, range(len(cells)))).rstrip() for cells in lines]
+    return "\n".join([*aligned[:2], "  ".join("─" * width for width in widths), *aligned[2:]])
+
+
+def _visible(text: str) -> int:
+    return len(text.replace("\x1b[1m", "").replace("\x1b[0m", ""))
+
+
+def _aligned(text: str, width: int, place: int) -> str:
+    """Names to the left, numbers to the right."""
+    space = " " * (width - _visible(text))
+    return text + space if place == 0 else space + text
+
+
+def as_markdown(table: Table) -> str:
+    """The same table for a page."""
+    headings = ["method", *(" ".join(column.heading) for column in table.columns)]
+    rules = ["---", *("---:" for _ in table.columns)]
+    rows = _cells(table, lambda cell: f"**{cell}**")
+    lines = [f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows)]
+    return "\n".join([*lines, "", "; ".join(remarks(table)).replace("marked:", "bold:") + ".", ""])
+
+
+def as_csv(table: Table) -> str:
+    """Means and spreads for a spreadsheet: accuracies as fractions, traffic in bytes, empty where nothing is known."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = [f"{column.key}_{what}" for column in COLUMNS for what in ("mean", "std")]
+    writer.writerow(["method", "seeds", *names])
+    for row in table.rows:
+        numbers = [number for column in COLUMNS for number in (row.mean(column.key), row.std(column.key))]
+        writer.writerow([row.method, len(table.seeds), *("" if n is None else f"{n:.10g}" for n in numbers)])
+    return file.getvalue()
