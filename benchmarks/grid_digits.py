@@ -44,7 +44,7 @@ def main() -> None:
         for method, value in cells
         for seed in seeds
     ]
-    results = run_many(recipes, None, args.workers)
+    results = run_many(recipes, [str(place) for place in range(len(recipes))], None, args.workers)
     table: dict[str, dict[str, float]] = {}
     for place, (method, value) in enumerate(cells):
         runs = results[place * len(seeds) : (place + 1) * len(seeds)]

@@ -129,6 +129,7 @@ class Server:
     name: ClassVar[str] = "fedavg"
     formula: ClassVar[str] = "w ← Σ p_i w_i"
     paper: ClassVar[str] = Local.paper
+    needs_auxiliary: ClassVar[bool] = False
 
     def memory(self, weights: Tree) -> Tree:
         """What the server half keeps between rounds."""
@@ -151,6 +152,9 @@ class Sum(Local):
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):
             raise ValueError(f"each local half may appear once in a sum, got {' + '.join(names)}")
+        for part in self.parts:  # two answers to where training begins, or to what goes up, cannot be added
+            if type(part).start is not Local.start or type(part).upload is not Local.upload:
+                raise ValueError(f"{part.name!r} does not train and upload the global model's weights: it stands alone")
 
     def _parts(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
         for part in self.parts:
@@ -214,7 +218,7 @@ class Method:
 
     @property
     def needs_auxiliary(self) -> bool:
-        return any(part.needs_auxiliary for part in parts_of(self.local))
+        return self.server.needs_auxiliary or any(part.needs_auxiliary for part in parts_of(self.local))
 
     @property
     def needs_head(self) -> bool:

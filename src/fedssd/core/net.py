@@ -66,13 +66,18 @@ def load_weights(module: nn.Module, weights: Tree) -> nn.Module:
 
 
 def refuse_randomness(module: nn.Module) -> None:
-    """Layers that draw their own numbers would break exact repetition; say which one."""
+    """Layers that draw their own numbers, or count their own batches, would break exact repetition; say which one."""
     for name, layer in module.named_modules():
-        if isinstance(layer, RANDOM_LAYERS) and getattr(layer, "p", 1.0) != 0:
+        where = f"model layer {name or type(module).__name__!r} ({type(layer).__name__})"
+        inner_dropout = getattr(layer, "dropout", 0.0)  # attention and recurrent layers
+        draws = isinstance(layer, RANDOM_LAYERS) and getattr(layer, "p", 1.0) != 0
+        if draws or (isinstance(inner_dropout, float) and inner_dropout > 0):
             raise ValueError(
-                f"model layer {name or type(module).__name__!r} ({type(layer).__name__}) draws its own random numbers, "
+                f"{where} draws its own random numbers, "
                 "which cannot be repeated exactly: remove it or set its probability to 0"
             )
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None:
+            raise ValueError(f"{where} averages over all batches it ever saw (momentum=None): give it a fixed momentum")
 
 
 def outputs(found: Tensor | tuple[Tensor, Tensor]) -> Outputs:

@@ -45,7 +45,7 @@ def bits(*words: Word) -> Tensor:
     state: Any = 0x9E3779B9  # an int until the first tensor word
     for position, word in enumerate(words):
         state = _mix((state * 0x01000193 + (word & MASK) + position * 0x85EBCA6B) & MASK)
-        state = _mix(state ^ ((word >> 32) & MASK) if isinstance(word, int) else state)
+        state = _mix(state ^ ((word >> 32) & MASK))
     final: Tensor = _mix(torch.as_tensor(state, dtype=torch.int64))
     return final
 

@@ -58,8 +58,15 @@ def row(stacked: Tree, index: int) -> Tree:
 
 
 def weighted_mean(weights: Tensor, stacked: Tree) -> Tree:
-    """Σ_c weights[c] · stacked[c], leaf by leaf; the weights are expected to sum to one."""
-    return map_tree(lambda leaf: torch.tensordot(weights.to(leaf.dtype), leaf, dims=1), stacked)
+    """Σ_c weights[c] · stacked[c], leaf by leaf; the weights are expected to sum to one.
+
+    Tables of integers and masks, which no client changes, have no mean: the first stands for all.
+    """
+
+    def mean(leaf: Tensor) -> Tensor:
+        return torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) if leaf.is_floating_point() else leaf[0]
+
+    return map_tree(mean, stacked)
 
 
 def flatten(tree: Tree, prefix: str = "") -> dict[str, Tensor]:

@@ -6,11 +6,12 @@ import multiprocessing
 import os
 import queue
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,9 +20,9 @@ from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import assemble, build_method
-from fedssd.experiment.recipe import Recipe, check
+from fedssd.experiment.recipe import Recipe, check, merge
 from fedssd.experiment.record import claim
-from fedssd.experiment.run import Result, run_together
+from fedssd.experiment.run import Result, choose, run_together
 
 POLL = 0.2  # seconds between looks at what the workers say
 
@@ -40,19 +41,52 @@ def compare(
     recipes = [check(replace(base, method=method, seed=seed)) for method in methods for seed in seeds]
     if len({(r.method, r.seed) for r in recipes}) < len(recipes):
         raise UserError("compare was given the same method or the same seed twice")
-    return run_many(recipes, out, workers, listen)
+    names = ["".join(c if c.isalnum() or c in "+-_" else "-" for c in r.method) + f"-{r.seed}" for r in recipes]
+    return run_many(recipes, names, out, workers, listen)
 
 
-def run_many(recipes: Sequence[Recipe], out: Path | None, workers: int = 0, listen: Listener = ignore) -> list[Result]:
-    """Run all recipes and give their results in the same order."""
-    for recipe in {program(r): r for r in recipes}.values():
-        assemble(recipe)  # whatever is wrong is said before anything is written
-    if out is not None:
-        claim(out)
-    outs = _folders(recipes, out)
+def sweep(
+    base: Recipe,
+    grid: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    out: Path | None = None,
+    workers: int = 0,
+    listen: Listener = ignore,
+) -> list[Cell]:
+    """Every combination of the grid's values on every seed; a key is a recipe key or ``method.option``."""
+    if not grid or not seeds or not all(grid.values()):
+        raise UserError("sweep needs at least one seed and one key with values, such as fedssd.m_max=0.1,0.3")
+    cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    recipes = [check(merge(base, {**cell, "seed": seed}, "sweep")) for cell in cells for seed in seeds]
+    labels = [",".join(f"{key}={value}" for key, value in cell.items()).replace("/", "-") for cell in cells]
+    results = run_many(recipes, [f"{label}-{seed}" for label in labels for seed in seeds], out, workers, listen)
+    each = len(seeds)
+    return [Cell(cell, results[i * each : (i + 1) * each]) for i, cell in enumerate(cells)]
+
+
+class Cell(NamedTuple):
+    """One combination of a sweep's values, and its runs over the seeds."""
+
+    values: dict[str, Any]
+    results: list[Result]
+
+
+def run_many(
+    recipes: Sequence[Recipe],
+    names: Sequence[str],
+    out: Path | None = None,
+    workers: int = 0,
+    listen: Listener = ignore,
+) -> list[Result]:
+    """Run all recipes and give their results in the same order; ``names`` are their folders under ``out``."""
+    if len(set(names)) < len(names):
+        raise UserError("two runs would have the same name: the same seed or value was given twice")
     device = pick_device(recipes[0].device)
     workers = workers or (1 if device.type == "cuda" else os.cpu_count() or 1)
-    groups = _groups(recipes)
+    groups = _groups(recipes, workers, device)  # assembles, so whatever is wrong is said before anything is written
+    if out is not None:
+        claim(out)
+    outs = [out / name if out is not None else None for name in names]
     total = sum(recipe.rounds for recipe in recipes)
     if min(workers, len(groups)) == 1:
         found = _in_this_process(recipes, outs, groups, total, listen)
@@ -70,26 +104,22 @@ def program(recipe: Recipe) -> str:
     return repr((sorted(fixed.items()), sorted(map(str, static.items()))))
 
 
-def _groups(recipes: Sequence[Recipe]) -> list[list[int]]:
-    """Which recipes go together. One run per group where the reference engine was asked for: it gains nothing."""
+def _groups(recipes: Sequence[Recipe], workers: int, device: torch.device) -> list[list[int]]:
+    """Which recipes go together: all of one program on the vectorised engine, one run alone on the reference engine."""
     together: dict[str, list[int]] = {}
     for place, recipe in enumerate(recipes):
-        key = program(recipe) + (str(place) if recipe.engine == "reference" else "")
-        together.setdefault(key, []).append(place)
-    return list(together.values())
-
-
-def _folders(recipes: Sequence[Recipe], out: Path | None) -> list[Path | None]:
-    if out is None:
-        return [None] * len(recipes)
-    names: dict[str, int] = {}
-    folders: list[Path | None] = []
-    for recipe in recipes:
-        plain = "".join(c if c.isalnum() or c in "+-_" else "-" for c in recipe.method)
-        name = f"{plain}-{recipe.seed}"
-        names[name] = names.get(name, 0) + 1
-        folders.append(out / (name if names[name] == 1 else f"{name}-{names[name]}"))
-    return folders
+        together.setdefault(program(recipe), []).append(place)
+    groups: list[list[int]] = []
+    for group in together.values():
+        federation = assemble(recipes[group[0]])
+        chosen, _ = choose(federation, device, len(group))
+        groups += [group] if chosen == "vectorised" else [[place] for place in group]
+    while len(groups) < workers and max(map(len, groups)) > 1:  # leave no worker without work
+        largest = max(groups, key=len)
+        groups.remove(largest)
+        middle = len(largest) // 2
+        groups += [largest[:middle], largest[middle:]]
+    return groups
 
 
 def _in_this_process(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Local, Method, ServerState
+from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round, traffic
 from fedssd.core.tree import Tree
@@ -81,9 +81,7 @@ def run_together(
     federations = [assemble(recipe, brought) for recipe in recipes]
     first = federations[0]
     device = pick_device(first.recipe.device)
-    cohort = cohort_size(first)
-    sample = first.dataset.x_train[0].numel()
-    chosen, why = pick_engine(first.recipe.engine, device, first.weights, sample, cohort, len(recipes))
+    chosen, why = choose(first, device, len(recipes))
     total = sum(f.recipe.rounds for f in federations)
     notice = _noticing(listen, first.recipe.method, total)
     engine = build_engine(
@@ -98,6 +96,12 @@ def run_together(
             run.folder.begin(run.federation, header(run.federation, chosen, device))
     _loop(runs, engine, listen)
     return [run.result() for run in runs]
+
+
+def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str, str]:
+    """Which engine runs this many runs like this one, and why."""
+    sample = federation.dataset.x_train[0].numel()
+    return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
 
 
 def cohort_size(federation: Federation) -> int:
@@ -213,8 +217,8 @@ def _credibility(sent: Tree) -> Line:
 
 
 def _distillation(local: Local, trained: Trained) -> Line:
-    """How much was distilled, as means over every sample that was trained on this round."""
-    if type(local) is Local:
+    """How much was distilled, as means over every sample that was trained on this round; for methods with a teacher."""
+    if all(type(part).targets is Local.targets for part in parts_of(local)):
         return {}
     sums = {name: float(value.sum()) for name, value in trained.figures.items()}
     found = {name: sums[name] / sums["count"] for name in ("weight", "active") if name in sums}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
-from dataclasses import is_dataclass
 from pathlib import Path
 
 import torch
@@ -36,7 +36,7 @@ def load_local(spec: str) -> type[Local]:
         raise UserError(
             f"{path}: expected a subclass of fedssd.Local called {name!r}, found {', '.join(found) or 'none'}"
         )
-    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if "__dataclass_params__" not in vars(kind):  # Local's own frozenness is inherited, its fields are not
         raise UserError(f"{path}: {name} must be a frozen dataclass: put @dataclass(frozen=True) above it")
     if "name" not in vars(kind):
         kind.name = re.sub(r"\W", "-", name.lower())
@@ -63,9 +63,9 @@ def _import(path: Path) -> object:
 
 def check_local(kind: type[Local], path: Path) -> None:
     """One tiny round through every hook: right shapes, the same answer twice, and the same answer batched."""
-    trial = _Trial(kind())
     stage = "one plain local round"
     try:
+        trial = _Trial(kind())
         first, second = trial.plain(), trial.plain()
         _compare(first, second, path, kind, "gives two answers to the same question: hooks must be pure functions")
         stage = "a batch of clients (vmap)"
@@ -74,7 +74,8 @@ def check_local(kind: type[Local], path: Path) -> None:
         raise
     except Exception as error:
         raise UserError(
-            f"{_where(error, path)}: {kind.__name__} fails in {stage}: {type(error).__name__}: {_first_line(error)}"
+            f"{_where(error, path, kind)}: {kind.__name__} fails in {stage}: "
+            f"{type(error).__name__}: {_first_line(error)}"
         ) from None
 
 
@@ -111,9 +112,9 @@ class _Trial:
         target = local.targets(self.net, sent, memory, batch)
         out, _ = self.net.train(weights, batch.x)
         penalty = local.penalty(out, batch, target, weights["params"], sent, memory)
-        if penalty.shape not in ((), batch.y.shape):
-            expected = f"one value per sample [{SAMPLES}] or a scalar"
-            raise ValueError(f"penalty must return {expected}, got shape {list(penalty.shape)}")
+        if not isinstance(penalty, Tensor) or penalty.shape not in ((), batch.y.shape):
+            got = f"shape {list(penalty.shape)}" if isinstance(penalty, Tensor) else type(penalty).__name__
+            raise ValueError(f"penalty must return one value per sample [{SAMPLES}] or a scalar, got {got}")
         one = torch.ones((), dtype=batch.x.dtype)
         data = ClientData(batch.x, batch.y, batch.mask, lambda stored: stored)
         memory, report = local.finish(self.net, weights, sent, memory, data, Work(one * SAMPLES, one, one))
@@ -140,17 +141,28 @@ class _Trial:
 def _compare(left: Tree, right: Tree, path: Path, kind: type[Local], complaint: str) -> None:
     for a, b in zip(tree.leaves(left), tree.leaves(right), strict=True):
         if a.shape != b.shape or not torch.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True):
-            raise UserError(f"{path}: {kind.__name__} {complaint}")
+            raise UserError(f"{_defined(kind, path)}: {kind.__name__} {complaint}")
 
 
-def _where(error: BaseException, path: Path) -> str:
-    """file:line of the user's own code in the traceback, innermost last."""
+def _defined(kind: type[Local], path: Path) -> str:
+    """file:line of the user's penalty, or of the class where it has none of its own."""
+    owner = vars(kind).get("penalty", kind)
+    try:
+        return f"{path}:{inspect.getsourcelines(owner)[1]}"
+    except (OSError, TypeError):
+        return str(path)
+
+
+def _where(error: BaseException, path: Path, kind: type[Local] | None = None) -> str:
+    """file:line of the user's own code in the traceback, innermost last; else where the method is defined."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{path}:{error.lineno}"
     lines = [
         f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()
     ]
-    return f"{path}:{lines[-1]}" if lines else str(path)
+    if lines:
+        return f"{path}:{lines[-1]}"
+    return _defined(kind, path) if kind else str(path)
 
 
 def _first_line(error: BaseException) -> str:

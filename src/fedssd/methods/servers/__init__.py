@@ -1,0 +1,1 @@
+"""Server halves: how stacked client uploads become the next global model."""

@@ -1,0 +1,46 @@
+"""FedNova: average how clients moved per unit of walking, not how far they walked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.net import Net
+from fedssd.core.tree import Tree
+
+WEIGHTINGS = ("samples", "equal")
+
+
+@dataclass(frozen=True)
+class FedNova(Server):
+    """w ← w_g − (Σ p_i a_i) Σ p_i (w_g − w_i)/a_i, a_i = ‖a_i‖₁ the length client i's solver walked.
+
+    ``weighting`` is p_i = n_i/n (as NIID-Bench) or equal. Buffers, which no solver moves, are averaged.
+    """
+
+    name: ClassVar[str] = "fednova"
+    formula: ClassVar[str] = "w ← w_g − (Σ p_i a_i) Σ p_i (w_g − w_i)/a_i"
+    paper: ClassVar[str] = (
+        "Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization"
+    )
+
+    weighting: str = "samples"
+
+    def __post_init__(self) -> None:
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"fednova.weighting expects one of {', '.join(WEIGHTINGS)}, got {self.weighting!r}")
+
+    def combine(
+        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
+    ) -> tuple[Tree, Tree]:
+        p = share if self.weighting == "samples" else torch.full_like(share, 1 / len(share))
+        scale = p * (p @ work.length) / work.length  # [C]
+        moved = tree.map_tree(
+            lambda w, w_i: w + torch.tensordot(scale.to(w.dtype), w_i - w, dims=1), weights["params"], got["params"]
+        )
+        return {"params": moved, "buffers": tree.weighted_mean(p, got["buffers"])}, memory

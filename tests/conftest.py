@@ -1,0 +1,152 @@
+"""A tiny federation every test may run: ragged clients, one below the batch size, a different cohort each round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from witness import Task
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Local, Method, Server, ServerState
+from fedssd.core.net import Net, weights_of
+from fedssd.core.plan import Schedule, plan_client
+from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.solver import SGD
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Job, World
+from fedssd.engines.reference import ReferenceEngine
+
+torch.set_num_threads(1)
+
+SIZES = (13, 9, 3, 17, 8, 6)  # the third is below the batch size, the last never takes part
+COHORTS = [[0, 1, 3], [1, 2, 4], [0, 2, 4]]  # round 2 meets client 0 with a memory from round 0
+CLASSES, WIDTH = 4, 5
+
+
+class TinyModel(nn.Module):
+    """5 → 7 → 4, with or without batch norm; features are the hidden layer."""
+
+    def __init__(self, batch_norm: bool) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(WIDTH, 7)
+        self.norm = nn.BatchNorm1d(7) if batch_norm else nn.Identity()
+        self.head = nn.Linear(7, CLASSES)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = torch.tanh(self.norm(self.hidden(x)))
+        return self.head(features), features
+
+
+class Plain:
+    """The pipeline that does nothing."""
+
+    random = False
+
+    def train(self, images: Tensor, index: Tensor, key: Tensor, dtype: torch.dtype) -> Tensor:
+        return images[index].to(dtype)
+
+    def test(self, images: Tensor, dtype: torch.dtype) -> Tensor:
+        return images.to(dtype)
+
+
+class Round(NamedTuple):
+    """One round of ours: what went down, what came back, where the server and the clients stand afterwards."""
+
+    sent: Tree
+    trained: Trained
+    state: ServerState
+    memories: dict[int, Tree]  # of every client, as the store has them
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A task for the witness and the same task for our engine."""
+
+    task: Task
+    model: nn.Module
+    schedule: Schedule
+    seed: int
+
+    def ours(self, local: Local, server: Server | None = None) -> list[Round]:
+        """Every round of the task with the reference engine."""
+        task = self.task
+        method = Method(local, server or Server(), SGD(task.lr, task.momentum, task.weight_decay))
+        net, weights = Net(self.model), weights_of(self.model)
+        world = World(task.x, task.y, task.x, task.y, task.classes, Plain(), torch.float64)
+        engine = ReferenceEngine(net, world, self.schedule)
+        auxiliary = Auxiliary(task.auxiliary_x, task.auxiliary_y)
+        state, store, rounds = first_state(method, weights), ClientStore(len(task.clients)), []
+        everybody = list(range(len(task.clients)))
+        for cohort in task.cohorts:
+            sent = open_round(net, method, state, auxiliary)
+            first = local.memory(sent)
+            rows = [task.clients[client] for client in cohort]
+            job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first))
+            (trained,) = engine.train([job])
+            state = close_round(net, method, state, trained, len(task.clients), auxiliary)
+            store.put(cohort, trained.memories)
+            kept = store.get(everybody, first)
+            rounds.append(Round(sent, trained, state, {client: tree.row(kept, client) for client in everybody}))
+        return rounds
+
+    def but(self, **changes: Any) -> Scene:
+        """The same scene with other entries in its task."""
+        return replace(self, task=replace(self.task, **changes))
+
+
+def make_scene(batch_norm: bool = False, seed: int = 3, batch: int = 4, epochs: int = 2) -> Scene:
+    """Four noisy clusters, dealt unevenly; the first global model has already learned a little."""
+    draw = torch.Generator().manual_seed(11)
+    total = sum(SIZES)
+    y = torch.randint(CLASSES, (total,), generator=draw)
+    centres = 1.2 * torch.randn(CLASSES, WIDTH, generator=draw, dtype=torch.float64)
+    x = centres[y] + 0.8 * torch.randn(total, WIDTH, generator=draw, dtype=torch.float64)
+    auxiliary_y = torch.arange(5 * CLASSES) % CLASSES
+    noise = 0.8 * torch.randn(len(auxiliary_y), WIDTH, generator=draw, dtype=torch.float64)
+    schedule = Schedule(epochs=epochs, batch=batch, drop_partial=batch_norm)
+    clients = list(torch.randperm(total, generator=draw).split(list(SIZES)))
+
+    def batches(round_: int, client: int) -> list[Tensor]:
+        return [position for position, _ in plan_client(schedule, seed, round_, client, SIZES[client])]
+
+    task = Task(x, y, CLASSES, clients, centres[auxiliary_y] + noise, auxiliary_y, COHORTS, batches)
+    return Scene(task, warmed(TinyModel(batch_norm).double(), x, y, draw), schedule, seed)
+
+
+def warmed(model: nn.Module, x: Tensor, y: Tensor, draw: torch.Generator) -> nn.Module:
+    """A teacher must know something before distilling from it means anything: thirty plain steps."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.5 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
+    for _ in range(30):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(x)[0], y).backward()
+        optimiser.step()
+    for parameter in model.parameters():
+        parameter.grad = None
+    return model
+
+
+@pytest.fixture(scope="session")
+def scenes() -> Callable[..., Scene]:
+    """Makes scenes: ``scenes(batch_norm=…, seed=…, batch=…, epochs=…)``."""
+    return make_scene
+
+
+def largest_difference(left: Tree, right: Tree) -> float:
+    """max |left − right| over two trees with the same keys."""
+    left, right = tree.flatten(left), tree.flatten(right)
+    assert left.keys() == right.keys()
+    return max(float((left[key] - right[key]).abs().max()) for key in left)
+
+
+@pytest.fixture(scope="session")
+def distance() -> Callable[[Tree, Tree], float]:
+    """The largest difference between two trees."""
+    return largest_difference

@@ -1,0 +1,71 @@
+"""Recipes: read, checked, written back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedssd.errors import UserError
+from fedssd.experiment.recipe import HELP, KEYS, Recipe, check, load_recipe, merge
+
+pytestmark = pytest.mark.quick
+
+
+def test_a_written_recipe_reads_back_as_itself(tmp_path: Path) -> None:
+    recipe = load_recipe(None, {"method": "fedssd+fedprox", "lr": "0.03", "fedssd.m_max": "0.3", "fedprox.mu": 1})
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    assert load_recipe(tmp_path / "recipe.toml", {}) == recipe
+    assert recipe.options == {"fedssd": {"m_max": 0.3}, "fedprox": {"mu": 1}}
+
+
+def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("rounds = 7\nepochs = 3\n[options.fedssd]\nm_max = 0.1\nfloor = 0.2\n")
+    recipe = load_recipe(tmp_path / "r.toml", {"rounds": "9", "options.fedssd.m_max": "0.5"})
+    assert (recipe.rounds, recipe.epochs) == (9, 3)
+    assert recipe.options["fedssd"] == {"m_max": 0.5, "floor": 0.2}
+
+
+def test_every_key_has_a_help_line() -> None:
+    assert list(KEYS) == list(HELP)
+
+
+def test_where_a_run_happens_is_not_part_of_its_hash() -> None:
+    base = Recipe()
+    assert merge(base, {"device": "cpu", "engine": "reference", "width": 3}, "").hash == base.hash
+    assert merge(base, {"lr": 0.02}, "").hash != base.hash
+    assert merge(base, {"fedssd.m_max": 0.02}, "").hash != base.hash
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"lrr": 1}, ["lrr", "'lr'"]),
+        ({"rounds": 0}, ["rounds", "at least 1"]),
+        ({"rounds": "many"}, ["rounds", "whole number", "many"]),
+        ({"rounds": 1.5}, ["rounds", "whole number"]),
+        ({"rounds": True}, ["rounds", "whole number"]),
+        ({"lr": -1.0}, ["lr", "above 0"]),
+        ({"lr": float("nan")}, ["lr", "above 0"]),
+        ({"momentum": 1.0}, ["momentum", "below 1"]),
+        ({"participation": 1.5}, ["participation", "at most 1"]),
+        ({"participation": 0.0}, ["participation", "above 0"]),
+        ({"seed": -1}, ["seed"]),
+        ({"method": "fedsdd"}, ["fedsdd", "'fedssd'"]),
+        ({"method": "fedssd+fedssd"}, ["once"]),
+        ({"server": "mean"}, ["server half", "mean"]),
+        ({"fedssd.m_maxx": 1.0}, ["m_maxx", "m_max"]),
+        ({"fedssd.m_max": "big"}, ["fedssd.m_max", "a number", "big"]),
+        ({"fedssd.m_max": -1.0}, ["fedssd.m_max", "not negative"]),
+        ({"fedssd.square": "around"}, ["square", "inside"]),
+        ({"fedsd.m_max": 1.0}, ["fedsd", "fedssd"]),
+        ({"engine": "fast"}, ["engine", "reference"]),
+        ({"options": 3}, ["options"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(values: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        check(merge(Recipe(), values, "here"))
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
