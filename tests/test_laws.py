@@ -58,7 +58,7 @@ def test_strength_zero_is_fedavg_bit_for_bit(scene: Any, fedavg: list[Any], dist
 @pytest.mark.quick
 def test_every_method_but_fedavg_has_a_strength_that_is_not_zero_by_default() -> None:
     """A default of 0 would silently be FedAvg."""
-    assert set(WITH_STRENGTH) == set(LOCALS) - {"fedavg"}
+    assert set(WITH_STRENGTH) == set(LOCALS) - {"fedavg", "scaffold"}  # SCAFFOLD has no strength to set
     for name in WITH_STRENGTH:
         assert getattr(LOCALS[name](), LOCALS[name].strength) > 0
         assert without_strength(LOCALS[name]()) == []
@@ -370,12 +370,15 @@ def model_bytes(scene: Any) -> int:
 @pytest.mark.quick
 @pytest.mark.parametrize("name", LOCALS)
 def test_bytes_up_and_down(scene: Any, name: str) -> None:
-    """In model sizes a client and round: 1 up and 1 down; FedSSD K² floats more down, FedCurv w, F and F⊙w each way."""
+    """In model sizes a client and round: 1 up and 1 down; FedSSD K² floats more down, FedCurv w, F and F⊙w each way,
+    SCAFFOLD 2 each way, FedGKD a second model down."""
     first, clients, one = scene.ours(LOCALS[name]())[0], 3, model_bytes(scene)
     up, down = traffic(first.sent, first.trained)
-    extra_down = {"fedssd": 8 * scene.task.classes**2, "fedcad": 8 * scene.task.classes, "fedcurv": 2 * one}
-    assert up == clients * (3 * one if name == "fedcurv" else one)
-    assert down == clients * (one + extra_down.get(name, 0))
+    classes = scene.task.classes
+    models_more = {"fedcurv": (2, 2), "scaffold": (1, 1), "fedgkd": (0, 1)}.get(name, (0, 0))
+    floats_more = {"fedssd": classes**2, "fedcad": classes}.get(name, 0)
+    assert up == clients * one * (1 + models_more[0])
+    assert down == clients * (one * (1 + models_more[1]) + 8 * floats_more)
 
 
 @pytest.mark.quick

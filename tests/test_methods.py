@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 import witness
+import witness_rivals
 from torch import Tensor
 
 from fedssd.core.tree import Tree
-from fedssd.methods.registry import LOCALS, build_local
+from fedssd.methods.registry import LOCALS, SERVERS, build_local
 
 TOLERANCE = 1e-10
 BITES = 1e-4  # how far a penalty must move the weights for the comparison to mean anything
@@ -97,8 +98,9 @@ def both(scenes: Callable[..., Any]) -> dict[bool, Any]:
 
 @pytest.mark.quick
 def test_every_registered_method_has_a_witness() -> None:
-    assert set(LOCALS) <= set(witness.KNOWN)
-    assert set(LOCALS) <= {name for name, _ in CASES}
+    assert set(LOCALS) <= {*witness.KNOWN, *witness_rivals.LOCALS}
+    assert {name for name in LOCALS if name in witness.KNOWN} <= {name for name, _ in CASES}
+    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS}
 
 
 @pytest.mark.quick
@@ -129,7 +131,7 @@ def test_sum_equals_the_witness(both: dict[bool, Any], terms: witness.Terms, bat
 
 
 @pytest.mark.parametrize("solver", [{"momentum": 0.0, "weight_decay": 0.0}, {"momentum": 0.5, "lr": 0.3}], ids=names_of)
-@pytest.mark.parametrize("name", LOCALS)
+@pytest.mark.parametrize("name", [name for name in LOCALS if name in witness.KNOWN])
 def test_other_solvers_equal_the_witness(both: dict[bool, Any], name: str, solver: dict[str, float]) -> None:
     options = dict(next(options for known, options in CASES if known == name))
     assert compare(both[False].but(**solver), {name: options}) <= TOLERANCE

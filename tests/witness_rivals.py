@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from witness import State, Task, divergence
 
 Models = dict[int, nn.Module]
+LOCALS = ("scaffold", "fedgkd")  # the local halves test_rivals.py compares, and the server halves
+SERVERS = ("fednova", "ida", "feddf")
 
 
 def walk(momentum: float, steps: int) -> float:

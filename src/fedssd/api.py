@@ -16,9 +16,8 @@ from fedssd.errors import UserError
 from fedssd.experiment.events import Listener, ignore
 from fedssd.experiment.federation import Brought
 from fedssd.experiment.many import compare as compare_recipes
-from fedssd.experiment.recipe import Recipe, check, merge
+from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
 from fedssd.experiment.run import Result, run_recipe
-from fedssd.methods.registry import PAPER_METHODS
 
 Array = Tensor | np.ndarray
 Samples = tuple[Array, Array]
@@ -55,7 +54,7 @@ def compare(
     **keys: Any,
 ) -> list[Result]:
     """Run every method on every seed, otherwise alike; results come in the order methods × seeds."""
-    recipe = check(merge(Recipe(), keys, "compare"))
+    recipe = check(merge(Recipe(), keys, "compare"), methods)
     return compare_recipes(recipe, methods, seeds, Path(out) if out is not None else None, workers, listen)
 
 

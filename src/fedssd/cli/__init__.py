@@ -25,9 +25,11 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("fedssd.cli.run", "train one method and record every round"),
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
+    "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
     "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
+    "theory": Command("fedssd.cli.theory", "what the convergence theorem promises, and what a run brought"),
 }
 
 HELP = """usage: fedssd COMMAND [flags]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedssd.experiment.run import Result
     from fedssd.report.tables import Table
 
+SEEDS = "0,1,2"
 EXAMPLES = examples(
     "fedssd compare                                         the paper's seven methods on digits, three seeds",
     "fedssd compare --methods fedavg,fedssd --seeds 0,1,2,3,4",
@@ -31,18 +32,19 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.methods.registry import PAPER_METHODS
+    from fedssd.experiment.recipe import PAPER_METHODS
 
     parser = commands.add_parser(
         "compare",
         usage="fedssd compare [flags]",
         description=f"Train several methods over several seeds and print a table.\n{flags.RECIPE_NOTE}",
         epilog=EXAMPLES,
+        add_help=False,
     )
     group = parser.add_argument_group("comparison")
     paper = ",".join(PAPER_METHODS)
     group.add_argument("--methods", default=paper, metavar="A,B", help=f"what to compare (default: {paper})")
-    group.add_argument("--seeds", default="0,1,2", metavar="N,N", help="seeds of each method (default: %(default)s)")
+    group.add_argument("--seeds", default=SEEDS, metavar="N,N", help="seeds of each method (default: %(default)s)")
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
     flags.add_recipe_flags(parser, leave_out=("method", "seed"))
     flags.add_output_flags(parser, "runs/compare-<data>")
@@ -56,15 +58,14 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.report.tables import tabulate
 
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
-    seeds = [_whole("--seeds", text) for text in args.seeds.split(",") if text.strip()]
-    workers = _whole("--workers", args.workers)
+    seeds = [whole("compare", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
+    workers = whole("compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
-    recipe = load_recipe(args.recipe, given)
+    recipe = load_recipe(args.recipe, given, methods)
     out = places.choose(args.out, "compare", recipe.data)
+    opening = f"{places.many(len(methods), 'method')} × {places.many(len(seeds), 'seed')}"
     try:
-        with listening(args.quiet) as listen:
-            if not args.quiet:
-                print(f"{len(methods)} methods × {len(seeds)} seeds on {setting(recipe)}", file=sys.stderr)
+        with listening(args.quiet, f"{opening} on {setting(recipe)}") as listen:
             results = compare(recipe, methods, seeds, out, workers, listen)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(places.kept(out)) from None
@@ -77,9 +78,10 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _whole(flag: str, text: str) -> int:
+def whole(command: str, flag: str, text: str) -> int:
+    """A whole number that is not negative, or one line that says which flag expects it."""
     if not text.strip().isdecimal():
-        raise UsageError(f"fedssd compare: {flag} expects whole numbers that are not negative, got {text.strip()!r}")
+        raise UsageError(f"fedssd {command}: {flag} expects whole numbers that are not negative, got {text.strip()!r}")
     return int(text)
 
 
@@ -106,11 +108,16 @@ def _show(table: Table, out: Path, following: str) -> None:
 def next_command(
     path: Path | None, given: dict[str, str | bool], recipe: Recipe, methods: Sequence[str], seeds: Sequence[int]
 ) -> str:
-    """More seeds where there are few, else a harder split, else an easier one."""
+    """More seeds where there are few, else another split."""
+    from fedssd.experiment.recipe import PAPER_METHODS
+
     if len(seeds) < 3:
         seeds = range(5)
     else:
-        harder = "classes:2" if recipe.partition != "classes:2" else "dirichlet:0.1"
-        given = {**given, "partition": harder}
-    words = ["fedssd", "compare", *as_flags(path, given), "--methods", ",".join(methods)]
-    return shlex.join([*words, "--seeds", ",".join(map(str, seeds))])
+        given = {**given, "partition": "classes:2" if recipe.partition != "classes:2" else "dirichlet:0.1"}
+    words = ["fedssd", "compare", *as_flags(path, given)]
+    if tuple(methods) != PAPER_METHODS:
+        words += ["--methods", ",".join(methods)]
+    if ",".join(map(str, seeds)) != SEEDS:
+        words += ["--seeds", ",".join(map(str, seeds))]
+    return shlex.join(words)

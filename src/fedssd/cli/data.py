@@ -8,28 +8,34 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from fedssd.cli.parser import examples
+from fedssd.cli.progress import spoken
 
-from fedssd.data import sources
-from fedssd.data.dataset import Dataset
+if TYPE_CHECKING:
+    from fedssd.data.dataset import Dataset
 
+EXAMPLES = examples(
+    "fedssd data list",
+    "fedssd data prepare cifar10                                      downloads it",
+    "fedssd data prepare cifar10 --from ~/cifar-10-python.tar.gz      reads the archive you have",
+    "fedssd data show my_table.csv",
+)
 EVERY = 1.0  # seconds between progress lines
 
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command with its three actions."""
-    parser = commands.add_parser("data", help="list, prepare and show datasets")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    parser = commands.add_parser("data", description="List, prepare and show datasets.", epilog=EXAMPLES)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|prepare|show", title="actions")
     listing = actions.add_parser("list", help="the datasets that have a name")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     listing.set_defaults(main=main)
     preparing = actions.add_parser("prepare", help="read an official archive into the cache, downloading it if needed")
     preparing.add_argument("name", help="cifar10, cifar100 or tiny-imagenet")
-    preparing.add_argument(
-        "--from", dest="source", type=Path, help="the official archive or its folder, if you have it"
-    )
+    have = "the official archive or its folder, if you have it"
+    preparing.add_argument("--from", dest="source", type=Path, metavar="PATH", help=have)
     preparing.add_argument("--quiet", action="store_true", help="no progress lines")
     preparing.set_defaults(main=main)
     showing = actions.add_parser("show", help="shapes, classes and counts of a dataset")
@@ -45,6 +51,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from fedssd.data import sources
+
     rows = sources.describe()
     if args.json:
         print(json.dumps([asdict(row) for row in rows]))
@@ -57,6 +65,8 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
+    from fedssd.data import sources
+
     started = time.monotonic()
     if args.source is not None:
         for remark in sources.remarks(args.name, args.source.expanduser()):
@@ -71,6 +81,8 @@ def _prepare(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    from fedssd.data import sources
+
     facts = _facts(sources.load(args.name))
     if args.json:
         print(json.dumps(facts))
@@ -83,6 +95,8 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:
+    import torch
+
     count = dataset.num_classes
     return {
         "name": dataset.name,
@@ -117,5 +131,5 @@ class ProgressLines:
             print(f"{what} {done}", file=sys.stderr)
             return
         speed = (done - self.first) / max(now - self.started, 1e-9)
-        left = f", {(total - done) / speed:.0f} s left" if speed > 0 else ""
+        left = f", about {spoken((total - done) / speed)} left" if speed > 0 else ""
         print(f"{what} {done / total:.0%}{left}", file=sys.stderr)

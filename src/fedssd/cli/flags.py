@@ -93,3 +93,4 @@ def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:
     )
     group.add_argument("--quiet", action="store_true", help="no progress and no remarks, only the result")
     group.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    group.add_argument("-h", "--help", action="help", help="show this and exit")

@@ -49,11 +49,17 @@ def main(args: argparse.Namespace) -> int:
 
 def facts(kind: type[Local]) -> dict[str, Any]:
     """What a user can know about a method."""
+    from fedssd.core.contract import Local
+
+    def own(text: str) -> str:
+        """A user's method that says nothing must not pass for FedAvg."""
+        return "" if kind is not Local and text in (Local.formula, Local.paper) else text
+
     needs = {"auxiliary set": kind.needs_auxiliary, "projection head": kind.needs_head}
     return {
         "name": kind.name,
-        "formula": kind.formula,
-        "paper": kind.paper,
+        "formula": own(kind.formula),
+        "paper": own(kind.paper),
         "options": {field.name: field.default for field in fields(kind)},
         "strength": kind.strength,
         "published": {dataset: dict(values) for dataset, values in kind.published.items()},

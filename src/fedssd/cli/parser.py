@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": Help, "allow_abbrev": False, **settings})
+        self._positionals.title, self._optionals.title = "arguments", "flags"
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line; the command line prints it."""
@@ -43,6 +44,11 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown flag {name!r}: {self._suggest(name)}")
             self.error(f"unexpected argument {word!r}")
         return known, []
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A word that is not among the choices is answered with the nearest one."""
+        if action.choices is not None and value not in action.choices:
+            self.error(f"unknown {action.dest} {value!r}: {nearest(str(value), [str(c) for c in action.choices])}")
 
     def _suggest(self, name: str) -> str:
         """The nearest flag; the whole list would not help anybody."""

@@ -5,32 +5,49 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedssd.data import auxiliary, sources
-from fedssd.data.dataset import Dataset
-from fedssd.data.partition import SPECS, Partition, split
-from fedssd.data.picture import picture
+from fedssd.cli.parser import examples
 from fedssd.errors import UserError
+
+if TYPE_CHECKING:
+    from fedssd.data.dataset import Dataset
+    from fedssd.data.partition import Partition
+
+EXAMPLES = examples(
+    "fedssd partition                                      digits over 10 clients",
+    "fedssd partition --partition classes:2 --clients 20   two classes a client",
+    "fedssd partition --data cifar10 --partition dirichlet:0.1 --json",
+)
+RULES = "iid, dirichlet:δ, dirichlet-plain:δ or classes:k"
+AUXILIARY = "samples per class to take out for the server"
 
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    parser = commands.add_parser("partition", help="show how a partition deals a dataset out to clients")
-    parser.add_argument("--data", default="digits", help="a dataset's name or path (default: %(default)s)")
-    parser.add_argument("--partition", default="dirichlet:0.5", help=f"{', '.join(SPECS)} (default: %(default)s)")
-    parser.add_argument("--clients", type=int, default=10, help="how many clients (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the split (default: %(default)s)")
-    parser.add_argument(
-        "--auxiliary", type=int, default=0, help="samples per class to take out for the server (default: %(default)s)"
+    parser = commands.add_parser(
+        "partition",
+        usage="fedssd partition [flags]",
+        description="Show how a partition deals a dataset out to clients: a table of clients and classes.",
+        epilog=EXAMPLES,
     )
-    parser.add_argument("--out", type=Path, help="file to save the partition in, as JSON with its hash")
+    add = parser.add_argument
+    add("--data", default="digits", metavar="NAME", help="a dataset's name or path (default: %(default)s)")
+    add("--partition", default="dirichlet:0.5", metavar="NAME", help=f"{RULES} (default: %(default)s)")
+    add("--clients", type=int, default=10, metavar="N", help="how many clients (default: %(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the split (default: %(default)s)")
+    add("--auxiliary", type=int, default=0, metavar="N", help=f"{AUXILIARY} (default: %(default)s)")
+    add("--out", type=Path, metavar="FILE", help="file to save the partition in, as JSON with its hash")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """Make the split, save it if asked, and print it."""
+    from fedssd.data import auxiliary, sources
+    from fedssd.data.partition import split
+    from fedssd.data.picture import picture
+
     if args.out is not None and args.out.exists():
         raise UserError(f"expected a new file for --out, got {args.out}, which exists: choose another or remove it")
     dataset = sources.load(args.data)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import tempfile
 from pathlib import Path
 
 from fedssd.errors import UserError
@@ -42,9 +42,11 @@ def _writable(folder: Path) -> Path:
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not there.is_dir():
         raise UserError(f"cannot make the folder {folder}: {there} is a file; choose another --out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"cannot make the folder {folder}: {there} is not writable; choose another --out")
-    return folder
+    try:
+        with tempfile.TemporaryDirectory(dir=there):  # trying is the only sure way to know
+            return folder
+    except OSError:
+        raise UserError(f"cannot make the folder {folder}: {there} is not writable; choose another --out") from None
 
 
 def kept(folder: Path) -> str:
@@ -52,7 +54,7 @@ def kept(folder: Path) -> str:
     records = sorted(folder.rglob("rounds.jsonl")) if folder.is_dir() else []
     rounds = sum(_rounds_in(record) for record in records)
     if rounds == 0:
-        return "nothing was kept"
+        return f"no round had ended, so {folder} holds no results" if folder.exists() else "nothing was written"
     finished = sum(_is_finished(record.parent / "summary.json") for record in records)
     of_runs = f" of {many(len(records), 'run')} ({finished} finished)" if len(records) > 1 else ""
     return f"{many(rounds, 'round')}{of_runs} kept in {folder}"

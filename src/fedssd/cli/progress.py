@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from fedssd.experiment.events import Event, Listener
@@ -58,82 +58,101 @@ def spoken(seconds: float) -> str:
 
 def _time_left(estimate: Estimate) -> str:
     left = estimate.left()
-    return "" if left is None else f"about {spoken(left)} left"
+    if left is None:
+        return ""
+    return "finishing" if estimate.last[1] == estimate.total else f"about {spoken(left)} left"
 
 
-def _round(event: Event) -> str:
-    """What a round brought: which run, which round, how good."""
-    line = event.line or {}
-    accuracy = (line.get("global") or {}).get("acc")
-    shown = "" if accuracy is None else f": {100 * accuracy:.1f} %"
-    return f"{event.run} round {line['round']}{shown}" if "round" in line else event.run
+def _result(event: Event) -> str:
+    """Which run the round belongs to, and how good its global model is now."""
+    accuracy = ((event.line or {}).get("global") or {}).get("acc")
+    return event.run if accuracy is None else f"{event.run}: {100 * accuracy:.1f} %"
+
+
+class Remarks:
+    """What is worth saying once: an opening as soon as the work is known to be possible, then every new note."""
+
+    def __init__(self, opening: str) -> None:
+        self.opening = opening
+        self.said = {""}
+
+    def new(self, event: Event) -> list[str]:
+        """What this event adds."""
+        fresh = [text for text in dict.fromkeys((self.opening, event.note)) if text not in self.said]
+        self.said.update(fresh)
+        return fresh
 
 
 class Lines:
     """A line every few seconds, for logs and pipes."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, opening: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock = stream, clock
-        self.estimate = Estimate(clock)
+        self.estimate, self.remarks = Estimate(clock), Remarks(opening)
         self.printed = clock()
-        self.said: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         self.estimate.update(event.done, event.total)
-        if event.note and event.note not in self.said:
-            self.said.add(event.note)
-            print(event.note, file=self.stream, flush=True)
+        for text in self.remarks.new(event):
+            print(text, file=self.stream, flush=True)
         finished = event.done == event.total
         if event.line is None or (self.clock() - self.printed < EVERY and not finished):
             return
         self.printed = self.clock()
         left = "" if finished else _time_left(self.estimate)
-        parts = [f"{event.done}/{event.total} rounds", _round(event), left]
+        parts = [f"{event.done}/{event.total} rounds", _result(event), left]
         print("  ".join(part for part in parts if part), file=self.stream, flush=True)
 
 
 class Bar:
     """rich's bar, on a terminal; it goes away when the work is done."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, opening: str = "") -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+        from rich.text import Text
 
-        self.estimate = Estimate()
-        self.said: set[str] = set()
-        columns = (
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("rounds  {task.description}  {task.fields[left]}", markup=False),
-        )
+        estimate = self.estimate = Estimate()
+        self.remarks = Remarks(opening)
+
+        class TimeLeft(ProgressColumn):
+            """Drawn anew several times a second, so that it counts down between rounds."""
+
+            def render(self, task: Task) -> Text:
+                return Text(_time_left(estimate))
+
+        bar = BarColumn(bar_width=14, complete_style="cyan", finished_style="green")
+        columns = (bar, TextColumn("{task.description}", markup=False), TimeLeft())
         self.progress = Progress(*columns, console=Console(file=stream, highlight=False), transient=True)
-        self.task = self.progress.add_task("starting", total=None, left="")
+        self.task = self.progress.add_task("starting", total=None)
 
     def __call__(self, event: Event) -> None:
         self.estimate.update(event.done, event.total)
-        if event.note and event.note not in self.said:
-            self.said.add(event.note)
-            self.progress.console.print(event.note, markup=False)
-        what: dict[str, Any] = {} if event.line is None else {"description": _round(event)}
-        left = _time_left(self.estimate)
-        self.progress.update(self.task, completed=event.done, total=event.total, left=left, **what)
+        for text in self.remarks.new(event):
+            self.progress.console.print(text, markup=False)
+        self.progress.update(self.task, completed=event.done, total=event.total)
+        if event.line is not None:
+            self.progress.update(self.task, description=f"{event.done}/{event.total} rounds  {_result(event)}")
 
 
 @contextmanager
-def listening(quiet: bool, stream: TextIO | None = None) -> Iterator[Listener]:
+def listening(quiet: bool, opening: str = "", stream: TextIO | None = None) -> Iterator[Listener]:
     """A listener that shows progress while the block runs."""
     stream = stream or sys.stderr
     if quiet:
         yield lambda event: None
     elif not stream.isatty() or not _has_rich():
-        yield Lines(stream)
+        yield Lines(stream, opening)
     else:
-        bar = Bar(stream)
+        bar = Bar(stream, opening)
         with bar.progress:
             yield bar
 
 
 def _has_rich() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("rich") is not None
+    """A bare machine may have torch and little else."""
+    try:
+        import rich.progress  # noqa: F401
+    except ImportError:
+        return False
+    return True

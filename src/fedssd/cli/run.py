@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         usage="fedssd run [flags]",
         description=f"Train one method and record every round.\n{flags.RECIPE_NOTE}",
         epilog=EXAMPLES,
+        add_help=False,
     )
     flags.add_recipe_flags(parser)
     flags.add_output_flags(parser, "runs/<data>-<method>-<seed>")
@@ -48,9 +48,7 @@ def main(args: argparse.Namespace) -> int:
     recipe = load_recipe(args.recipe, given)
     out = places.choose(args.out, recipe.data, recipe.method, str(recipe.seed))
     try:
-        with listening(args.quiet) as listen:
-            if not args.quiet:
-                print(f"{recipe.method} on {setting(recipe)}", file=sys.stderr)
+        with listening(args.quiet, f"{recipe.method} on {setting(recipe)}") as listen:
             result = run_recipe(recipe, out, listen)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(places.kept(out)) from None
@@ -83,7 +81,9 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
             f"forgetting gap {100 * final['forgetting']:.2f} points"
         )
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
-    lines.append(f"{up:.1f} MB up, {down:.1f} MB down, {spoken(summary['seconds'])}")
+    seconds = summary["seconds"]
+    time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)
+    lines.append(f"{up:.1f} MB up, {down:.1f} MB down, {time}")
     return lines
 
 

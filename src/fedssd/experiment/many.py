@@ -38,7 +38,7 @@ def compare(
     """Every method on every seed, otherwise alike; results in the order methods × seeds."""
     if not methods or not seeds:
         raise UserError("compare needs at least one method and one seed")
-    recipes = [check(replace(base, method=method, seed=seed)) for method in methods for seed in seeds]
+    recipes = [check(replace(base, method=method, seed=seed), methods) for method in methods for seed in seeds]
     if len({(r.method, r.seed) for r in recipes}) < len(recipes):
         raise UserError("compare was given the same method or the same seed twice")
     names = ["".join(c if c.isalnum() or c in "+-_" else "-" for c in r.method) + f"-{r.seed}" for r in recipes]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError, nearest
-from fedssd.methods.registry import build_local, build_server, local_kinds
 
 Options = dict[str, dict[str, Any]]
+PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,17 @@ CHOICES: dict[str, tuple[str, ...]] = {
 AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")
 
 
-def load_recipe(path: Path | None, overrides: Mapping[str, Any]) -> Recipe:
-    """A recipe from a TOML file and/or given values; what is given wins, and all of it is checked."""
+def load_recipe(path: Path | None, overrides: Mapping[str, Any], others: Sequence[str] = ()) -> Recipe:
+    """A recipe from a TOML file and/or given values; what is given wins, and all of it is checked.
+
+    ``others`` are further methods that the recipe will be used with, so that it may carry their options.
+    """
     content: dict[str, Any] = {}
     if path is not None:
         content = _read(path)
     where = f"recipe {path}" if path else "recipe"
     recipe = merge(Recipe(), content, where)
-    return check(merge(recipe, overrides, "command line"))
+    return check(merge(recipe, overrides, "command line"), others)
 
 
 def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
@@ -132,8 +135,14 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
     return replace(recipe, **changed, options=options)
 
 
-def check(recipe: Recipe) -> Recipe:
+def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     """The recipe itself, or one line that says which key is wrong."""
+    from fedssd.methods.registry import (
+        build_local,
+        build_server,
+        local_kinds,
+    )  # torch, which `--help` must not wait for
+
     for key, known in CHOICES.items():
         if getattr(recipe, key) not in known:
             raise UserError(f"{key} expects one of {', '.join(known)}, got {getattr(recipe, key)!r}")
@@ -141,11 +150,11 @@ def check(recipe: Recipe) -> Recipe:
         if getattr(recipe, key) < 1:
             raise UserError(f"{key} expects a whole number of at least 1, got {getattr(recipe, key)}")
     _check_numbers(recipe)
-    known_methods = {kind.name for kind in local_kinds(recipe.method)} | {recipe.server}
+    used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     build_local(recipe.method, recipe.options, recipe.data)
     build_server(recipe.server, recipe.options)
     for method in recipe.options:
-        _check_option_owner(method, known_methods)
+        _check_option_owner(method, used)
     return recipe
 
 
@@ -155,8 +164,6 @@ def _check_option_owner(method: str, used: set[str]) -> None:
 
     if method not in used and method not in LOCALS and method not in SERVERS:
         raise UserError(f"options are given for an unknown method {method!r}: {nearest(method, [*LOCALS, *SERVERS])}")
-    if method in LOCALS and method not in used:
-        build_local(method, {method: {}})
 
 
 def _check_numbers(recipe: Recipe) -> None:

@@ -88,6 +88,7 @@ def run_together(
         chosen, first.net, first.world(device), first.schedule, first.recipe.precision, first.recipe.width, notice
     )
     notice(f"{chosen} engine on {device} ({why})")
+    notice(describe(first))
     for note in dict.fromkeys(note for federation in federations for note in federation.notes):
         notice(note)
     runs = [_start(f, out, device) for f, out in zip(federations, outs, strict=True)]
@@ -102,6 +103,18 @@ def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str
     """Which engine runs this many runs like this one, and why."""
     sample = federation.dataset.x_train[0].numel()
     return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
+
+
+def describe(federation: Federation) -> str:
+    """Model and split in one line."""
+    recipe, sizes = federation.recipe, [len(rows) for rows in federation.partition.clients]
+    count = sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"]))
+    name = type(federation.module).__name__ if recipe.model == "auto" else recipe.model
+    head = " with projection head" if recipe.head == "on" else ""
+    return (
+        f"{name}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
+        f"(split {federation.partition.hash})"
+    )
 
 
 def cohort_size(federation: Federation) -> int:

@@ -12,16 +12,33 @@ from fedssd.methods.ablation import KLDistillation, MSEDistillation
 from fedssd.methods.custom import load_local
 from fedssd.methods.fedcad import FedCAD
 from fedssd.methods.fedcurv import FedCurv
+from fedssd.methods.fedgkd import FedGKD
 from fedssd.methods.fedntd import FedNTD
 from fedssd.methods.fedprox import FedProx
 from fedssd.methods.fedssd import FedSSD
 from fedssd.methods.moon import MOON
+from fedssd.methods.scaffold import Scaffold
+from fedssd.methods.servers.feddf import FedDF
+from fedssd.methods.servers.fednova import FedNova
+from fedssd.methods.servers.ida import IDA
 
 LOCALS: dict[str, type[Local]] = {
-    kind.name: kind for kind in (Local, FedProx, FedCurv, MOON, FedNTD, FedCAD, FedSSD, KLDistillation, MSEDistillation)
+    kind.name: kind
+    for kind in (
+        Local,
+        FedProx,
+        FedCurv,
+        MOON,
+        FedNTD,
+        FedCAD,
+        FedSSD,
+        KLDistillation,
+        MSEDistillation,
+        Scaffold,
+        FedGKD,
+    )
 }
-SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server,)}
-PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
+SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server, FedNova, IDA, FedDF)}
 
 Half = TypeVar("Half", Local, Server)
 Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value

@@ -32,7 +32,7 @@ class Column:
     heading: tuple[str, str]
     digits: int
     scale: float = 1.0
-    better: int = 1  # 1: more is better, −1: less is better
+    better: int = 1  # 1: more is better, −1: less is better, 0: neither by itself
     spread: bool = False
 
 
@@ -41,7 +41,7 @@ COLUMNS = (
     Column("best_acc", ("best", "%"), 2, 100),
     Column("rounds_to_baseline", ("rounds to", "FedAvg's"), 1, better=-1),
     Column("local_acc", ("local", "accuracy %"), 2, 100),
-    Column("forgetting", ("forgetting", "gap, points"), 2, 100, better=-1),
+    Column("forgetting", ("forgetting", "gap, points"), 2, 100, better=0),  # what learns nothing forgets nothing
     Column("bytes_up", ("up", "MB"), 1, 1e-6, better=-1),
     Column("bytes_down", ("down", "MB"), 1, 1e-6, better=-1),
 )
@@ -87,12 +87,8 @@ class Table:
 
 def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | None:
     """The first round whose global accuracy is at least the target."""
-    return next((line["round"] for line in rounds if (_accuracy(line) or 0.0) >= target), None)
-
-
-def _accuracy(line: Mapping[str, Any]) -> Value:
-    value: Value = (line.get("global") or {}).get("acc")
-    return value
+    evaluated = (line for line in rounds if "global" in line)
+    return next((line["round"] for line in evaluated if line["global"]["acc"] >= target), None)
 
 
 def tabulate(results: Sequence[Outcome]) -> Table:
@@ -126,7 +122,7 @@ def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
 def outstanding(table: Table, column: Column) -> Row | None:
     """The best row, if it beats every other by more than two standard errors of their difference over the seeds."""
     complete = [row for row in table.rows if not row.missing(column.key)]
-    if len(table.rows) < 2 or not complete or len(table.seeds) < 2:
+    if column.better == 0 or len(complete) < 1 or len(table.rows) < 2 or len(table.seeds) < 2:
         return None
     best = max(complete, key=lambda row: column.better * (row.mean(column.key) or 0.0))
     others = [row for row in complete if row is not best]

@@ -40,9 +40,7 @@ def members_of(jobs: Sequence[Job], schedule: Schedule) -> list[Member]:
     for run, job in enumerate(jobs):
         for place, (client, rows) in enumerate(zip(job.clients, job.rows, strict=True)):
             count = len(rows)
-            found.append(
-                Member(run, place, client, rows, count, schedule.steps(count), schedule.batch_size(count))
-            )
+            found.append(Member(run, place, client, rows, count, schedule.steps(count), schedule.batch_size(count)))
     return found
 
 
@@ -53,7 +51,12 @@ def groups(members: Iterable[Member], schedule: Schedule, batch_norm: bool) -> I
     """
     by_batch: dict[int, list[Member]] = {}
     for member in members:
-        if batch_norm and member.samples > schedule.batch and member.samples % schedule.batch and not schedule.drop_partial:
+        if (
+            batch_norm
+            and member.samples > schedule.batch
+            and member.samples % schedule.batch
+            and not schedule.drop_partial
+        ):
             raise ValueError(
                 f"client {member.client} has {member.samples} samples, which leaves a partial batch of "
                 f"{member.samples % schedule.batch}; a model with batch norm needs drop_partial"

@@ -52,33 +52,37 @@ def _each(function: Callable[[Tensor], Any], value: Any) -> Any:
     return function(value) if isinstance(value, Tensor) else value
 
 
-class CastNet(Net):
-    """A net whose layers run in bfloat16 on float32 weights, and whose answers come back as ``dtype``.
+class TunedNet(Net):
+    """A net as the device likes it: layers in bfloat16 on float32 weights, or images in channels-last layout.
 
-    The loss and the method's own terms stay in full precision: squares of differences of bfloat16 logits would be noise.
+    Its answers come back in the weights' type. The loss and the method's own terms stay in full precision: squares of
+    differences of bfloat16 logits would be noise.
     """
 
-    def __init__(self, net: Net, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, net: Net, dtype: torch.dtype, device: torch.device, bf16: bool, channels_last: bool) -> None:
         self.net, self.dtype, self.device_type = net, dtype, device.type
+        self.bf16, self.channels_last = bf16, channels_last
         self.has_batch_norm = net.has_batch_norm
 
     def __call__(self, weights: Tree, x: Tensor) -> Outputs:
-        with torch.autocast(self.device_type, torch.bfloat16):
-            out = self.net(weights, x)
-        return self._cast(out)
+        with self._tuned():
+            return self._cast(self.net(weights, self._images(x)))
 
     def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
-        with torch.autocast(self.device_type, torch.bfloat16, cache_enabled=False):
-            out, buffers = self.net.train(weights, x)
-        return self._cast(out), buffers
+        with self._tuned():
+            out, buffers = self.net.train(weights, self._images(x))
+            return self._cast(out), buffers
+
+    def _tuned(self) -> torch.autocast:
+        # Without its cache, which would hold the cast weights of one step for the next.
+        return torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16, cache_enabled=False)
+
+    def _images(self, x: Tensor) -> Tensor:
+        last = self.channels_last and x.ndim == 4
+        return x.contiguous(memory_format=torch.channels_last) if last else x
 
     def _cast(self, out: Outputs) -> Outputs:
         return Outputs(out.logits.to(self.dtype), out.features.to(self.dtype))
-
-
-def images_last(x: Tensor) -> Tensor:
-    """Images in the layout that convolutions of one large model run fastest in."""
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 def take(stacked: Tree, index: Tensor) -> Tree:

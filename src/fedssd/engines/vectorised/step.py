@@ -13,7 +13,7 @@ from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.flat import Flat
-from fedssd.engines.vectorised.lift import images_last, over_models
+from fedssd.engines.vectorised.lift import over_models
 
 
 class State(NamedTuple):
@@ -62,13 +62,20 @@ class Step:
         params, velocity = over_models(self._solve, width)(
             context.numbers, state.params, state.velocity, gradients["flat"]
         )
-        self.names = list(figures)
         packed = self.buffers.pack(buffers, state.params)
         now = state.figures + torch.stack(list(figures.values()), dim=1)  # [M, F]
         if not self.masked:
             return State(params, velocity, packed, now)
         live = mask[:, :1] > 0  # [M, 1]; a batch has its first sample, unless the client is done
-        return State(*(torch.where(live, new, old) for new, old in zip((params, velocity, packed, now), state, strict=True)))
+        return State(
+            *(torch.where(live, new, old) for new, old in zip((params, velocity, packed, now), state, strict=True))
+        )
+
+    @torch.no_grad()
+    def name_figures(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> None:
+        """Find out what the method's figures are called."""
+        _, (_, figures) = self._losses({"flat": state.params}, state, context, x, y, mask, target)
+        self.names = list(figures)
 
     def _losses(
         self, params: Tree, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree
@@ -90,16 +97,3 @@ class Step:
     def _solve(self, numbers: Tree, params: Tensor, velocity: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
-
-
-class LastNet(Net):
-    """A net that sees its images in channels-last layout, for models that run alone."""
-
-    def __init__(self, net: Net) -> None:
-        self.net, self.has_batch_norm = net, net.has_batch_norm
-
-    def __call__(self, weights: Tree, x: Tensor):  # type: ignore[no-untyped-def]
-        return self.net(weights, images_last(x))
-
-    def train(self, weights: Tree, x: Tensor):  # type: ignore[no-untyped-def]
-        return self.net.train(weights, images_last(x))

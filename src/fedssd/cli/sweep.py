@@ -1,0 +1,123 @@
+"""``fedssd sweep``: every combination of some values over some seeds, side by side where they share a program."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import flags, places
+from fedssd.cli.compare import whole
+from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.progress import listening
+from fedssd.cli.run import setting
+
+if TYPE_CHECKING:
+    from fedssd.experiment.many import Cell
+    from fedssd.report.tables import Table
+
+EXAMPLES = examples(
+    "fedssd sweep --grid fedssd.m_max=0.1,0.3,1,3                  one option, three seeds each",
+    "fedssd sweep --grid lr=0.01,0.03 --grid epochs=1,5,10         every combination",
+    "fedssd sweep --grid partition=classes:2,dirichlet:0.1,iid --method fedavg",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "sweep",
+        usage="fedssd sweep --grid KEY=A,B [flags]",
+        description=f"Train every combination of the given values and print a table.\n{flags.RECIPE_NOTE}",
+        epilog=EXAMPLES,
+        add_help=False,
+    )
+    group = parser.add_argument_group("sweep")
+    group.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=A,B",
+        help="values of a recipe key, or of a method's option such as fedssd.m_max; may be repeated",
+    )
+    group.add_argument("--seeds", default="0,1,2", metavar="N,N", help="seeds of each cell (default: %(default)s)")
+    group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
+    flags.add_recipe_flags(parser, leave_out=("seed",))
+    flags.add_output_flags(parser, "runs/sweep-<data>")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run every cell, write and print the table."""
+    from fedssd.experiment.many import sweep
+    from fedssd.experiment.recipe import load_recipe
+
+    grid = parse_grid(args.grid)
+    seeds = [whole("sweep", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
+    workers = whole("sweep", "--workers", args.workers)
+    recipe = load_recipe(args.recipe, flags.overrides(args, "sweep"))
+    out = places.choose(args.out, "sweep", recipe.data)
+    count = 1
+    for values in grid.values():
+        count *= len(values)
+    opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"
+    try:
+        with listening(args.quiet, opening) as listen:
+            cells = sweep(recipe, grid, seeds, out, workers, listen)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(places.kept(out)) from None
+    table = tabulate_cells(cells)
+    _write(out, table)
+    if args.json:
+        found = [{"values": cell.values, "runs": [result.summary for result in cell.results]} for cell in cells]
+        print(json.dumps({"folder": str(out), "cells": found}))
+        return 0
+    _show(table, out)
+    return 0
+
+
+def parse_grid(words: list[str]) -> dict[str, list[str]]:
+    """``lr=0.01,0.03`` becomes a key and its values, still as text: the recipe knows their types."""
+    grid: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, values = word.partition("=")
+        found = [value.strip() for value in values.split(",") if value.strip()]
+        if not equals or not key.strip() or not found:
+            raise UsageError(f"fedssd sweep: --grid expects KEY=VALUE,VALUE, got {word!r}")
+        if key.strip() in grid or len(set(found)) < len(found):
+            raise UsageError(f"fedssd sweep: --grid {word} repeats a key or a value")
+        grid[key.strip()] = found
+    if not grid:
+        raise UsageError("fedssd sweep: --grid is missing: name a key and its values, such as fedssd.m_max=0.1,0.3")
+    return grid
+
+
+def tabulate_cells(cells: list[Cell]) -> Table:
+    """The comparison table with a row for every cell."""
+    from fedssd.report.tables import tabulate
+
+    renamed = []
+    for cell in cells:
+        label = " ".join(f"{key}={value}" for key, value in cell.values.items())
+        renamed += [replace(result, summary={**result.summary, "method": label}) for result in cell.results]
+    return tabulate(renamed)
+
+
+def _write(out: Path, table: Table) -> None:
+    from fedssd.report.tables import as_csv, as_markdown
+
+    (out / "table.md").write_text(as_markdown(table), encoding="utf-8")
+    (out / "table.csv").write_text(as_csv(table), encoding="utf-8")
+
+
+def _show(table: Table, out: Path) -> None:
+    from fedssd.report.tables import as_text, remarks
+
+    print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    for line in remarks(table):
+        print(line)
+    print(f"results: {out}/ (table.md, table.csv, a folder for each run)")

@@ -1,0 +1,125 @@
+"""One pass of models on the device: who they are, and the batches each of them sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fedssd.core import tree
+from fedssd.core.contract import Batch, ClientData
+from fedssd.core.plan import Plan, Schedule, batches, orders
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Job, World
+from fedssd.engines.vectorised.layout import Member
+from fedssd.engines.vectorised.lift import join, take
+from fedssd.engines.vectorised.step import Context, method_numbers
+
+SORTED_AT_ONCE = 1 << 25  # sort keys; several 64-bit copies of them live at a time
+
+
+class Cohort:
+    """The members of a pass, their rows and their orders, as tensors."""
+
+    def __init__(self, jobs: Sequence[Job], members: Sequence[Member], world: World, schedule: Schedule) -> None:
+        self.jobs, self.members, self.world, self.schedule = jobs, members, world, schedule
+        self.round = jobs[0].round
+        self.batch = max(member.batch for member in members)
+        self.rows = pad_sequence([member.rows for member in members], batch_first=True).to(world.device)  # [M, n]
+        self.samples = self._integers(member.samples for member in members)
+        self.clients = self._integers(member.client for member in members)
+        self.seeds = self._integers(jobs[member.run].seed for member in members)
+        self.per_epoch = self._integers(schedule.steps_per_epoch(member.samples) for member in members)
+        self.runs = self._integers(member.run for member in members)
+        self.steps = [member.steps for member in members]
+        self.order = self._orders()  # [M, E, n]
+
+    @property
+    def width(self) -> int:
+        return len(self.members)
+
+    @property
+    def one_run(self) -> bool:
+        """Whether all members hear the same message, which then needs no copies."""
+        return len(self.jobs) == 1
+
+    def _integers(self, values: object) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.int64, device=self.world.device)  # type: ignore[call-overload]
+
+    def _orders(self) -> Tensor:
+        longest = self.rows.shape[1]
+        at_once = max(1, SORTED_AT_ONCE // (longest * self.schedule.epochs))
+        parts = zip(self.seeds.split(at_once), self.clients.split(at_once), self.samples.split(at_once), strict=True)
+        return torch.cat([orders(self.schedule, s, self.round, c, n, longest) for s, c, n in parts])
+
+    def plan(self, first: int, last: int, width: int) -> Plan:
+        """Steps ``first`` … ``last − 1`` of the first ``width`` models, step first: [S, w, B]."""
+        head = [part[:width] for part in (self.order, self.seeds, self.clients, self.samples, self.per_epoch)]
+        order, seeds, clients, samples, per_epoch = head
+        steps = torch.arange(first, last, device=self.world.device)
+        found = batches(self.schedule, order, seeds, self.round, clients, samples, per_epoch, steps, self.batch)
+        return Plan(*(part.transpose(0, 1) for part in found))
+
+    def everything(self, block: int) -> Plan:
+        """Each sample once, in stored order, in blocks: [S, M, block]."""
+        steps = -(-self.rows.shape[1] // block)
+        position = torch.arange(steps * block, device=self.world.device).view(steps, 1, block)
+        mask = position < self.samples[:, None]
+        position = torch.where(mask, position, 0)
+        return Plan(position, torch.zeros_like(position), mask)
+
+    def batch_of(self, plan: Plan) -> Batch:
+        """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w]."""
+        world, width = self.world, plan.position.shape[1]
+        index = self.rows[torch.arange(width, device=world.device)[:, None], plan.position]  # [S, w, B]
+        x = world.pipeline.train(world.x, index, plan.key, world.dtype)
+        return Batch(x, world.y[index], plan.mask.to(world.dtype), self.samples[:width].to(world.dtype))
+
+    def data(self, part: slice) -> ClientData:
+        """All samples of some members as stored, padded, for methods that measure something on them: [m, n, …]."""
+        world = self.world
+        longest = int(max(member.samples for member in self.members[part]))
+        rows = self.rows[part, :longest]
+        mask = torch.arange(longest, device=world.device) < self.samples[part, None]
+        return ClientData(
+            world.x[rows], world.y[rows], mask.to(world.dtype), lambda stored: world.pipeline.test(stored, world.dtype)
+        )
+
+    def context(self) -> Context:
+        """Numbers, message and memories of every member."""
+        place = self._integers(self._offsets()[m.run] + m.place for m in self.members)
+        memory = take(join([job.memories for job in self.jobs]), place)
+        sent = self.jobs[0].sent if self.one_run else take(tree.stack([job.sent for job in self.jobs]), self.runs)
+        return Context(self._numbers(), sent, memory, self.samples.to(self.world.dtype))
+
+    def _offsets(self) -> list[int]:
+        ends = [0]
+        for job in self.jobs:
+            ends.append(ends[-1] + len(job.clients))
+        return ends
+
+    def _numbers(self) -> Tree:
+        def per_member(*values: float | Tensor) -> Tensor:
+            found = [torch.as_tensor(value, dtype=self.world.dtype, device=self.world.device) for value in values]
+            return torch.stack(found)[self.runs]
+
+        return tree.map_tree(per_member, *(method_numbers(job.method) for job in self.jobs))
+
+
+class Share(NamedTuple):
+    """The members of one run within a pass."""
+
+    job: Job
+    index: Tensor  # their positions in the pass, ascending
+
+
+def by_run(cohort: Cohort, width: int) -> list[Share]:
+    """The first ``width`` members, run by run: those of one run hear the same message."""
+    places: dict[int, list[int]] = {}
+    for position, member in enumerate(cohort.members[:width]):
+        places.setdefault(member.run, []).append(position)
+    device = cohort.world.device
+    return [Share(cohort.jobs[run], torch.tensor(index, device=device)) for run, index in sorted(places.items())]

@@ -1,0 +1,206 @@
+"""The vectorised engine: all clients of a round, of one or several runs, as one batch of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fedssd.core import tree
+from fedssd.core.contract import Work
+from fedssd.core.net import Net
+from fedssd.core.plan import Schedule
+from fedssd.core.round import Trained
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Evaluation, Job, World
+from fedssd.engines.vectorised import sizing
+from fedssd.engines.vectorised.cohort import Cohort
+from fedssd.engines.vectorised.evaluate import evaluate
+from fedssd.engines.vectorised.flat import Flat
+from fedssd.engines.vectorised.hooks import Teachers, close, starts
+from fedssd.engines.vectorised.kernels import StackedNet, available
+from fedssd.engines.vectorised.layout import Member, groups, members_of, rungs, same_program, static_part
+from fedssd.engines.vectorised.lift import TunedNet, join, take
+from fedssd.engines.vectorised.program import Chunk, Program
+from fedssd.engines.vectorised.step import Context, Step
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+KEPT_PROGRAMS = 4  # each holds its buffers and graphs
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+class VectorisedEngine:
+    """Models side by side: stacked weights, one program a step, fewer models as clients finish."""
+
+    name = "vectorised"
+
+    def __init__(
+        self,
+        net: Net,
+        world: World,
+        schedule: Schedule,
+        *,
+        width: int | None = None,
+        precision: str = "fp32",
+        graphs: bool | None = None,
+        compile: bool = False,
+        kernels: bool | None = None,
+        notice: Callable[[str], None] = _silent,
+    ) -> None:
+        _check(precision, world, width)
+        self.world, self.schedule, self.width, self.notice = world, schedule, width, notice
+        self.precision = precision
+        self.graphs = world.device.type == "cuda" if graphs is None else graphs
+        self.compile = compile
+        self.kernels = available(world.device, world.dtype) if kernels is None else kernels
+        self._plain = net
+        self._programs: dict[Any, Program] = {}
+        self._size: sizing.Footprint | None = None
+
+    def train(self, jobs: Sequence[Job]) -> list[Trained]:
+        """Local training of every job's cohort; jobs share a method but for its numbers, a model and a round."""
+        same_program(jobs)
+        with _arithmetic(self.precision):
+            self._choose_width(jobs[0])
+            members = members_of(jobs, self.schedule)
+            done: list[Trained] = []
+            order: list[Member] = []
+            for group in groups(members, self.schedule, self._plain.has_batch_norm):
+                while group:
+                    taken = group[: self.width]
+                    part = self._attempt(jobs, taken)
+                    if part is None:  # out of memory: the width is now half
+                        continue
+                    done.append(part)
+                    order += taken
+                    group = group[len(taken) :]
+            return self._sort_out(jobs, order, done)
+
+    def evaluate(self, models: Tree) -> Evaluation:
+        """Every model of a stacked tree on the whole test set."""
+        with _arithmetic(self.precision):
+            size = self._footprint(tree.row(models, 0))
+            width = sizing.default_width(size, 1, self.world.device)
+            width = min(width, len(tree.leaves(models)[0]))
+            block = sizing.evaluation_block(size, width, self.world.device)
+            return evaluate(self._net(width), self.world, models, width, block)
+
+    def _choose_width(self, job: Job) -> None:
+        if self.width is not None:
+            return
+        size = self._footprint(job.sent["weights"])
+        self.width = sizing.default_width(size, self.schedule.batch, self.world.device)
+        self.notice(f"vectorised: up to {self.width} models of {size.parameters:,} parameters at once")
+
+    def _footprint(self, weights: Tree) -> sizing.Footprint:
+        if self._size is None:
+            some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
+            self._size = sizing.footprint(self._plain, weights, some)
+        return self._size
+
+    def _net(self, width: int) -> Net:
+        """The net as a batch of ``width`` models runs it."""
+        world, bf16 = self.world, self.precision == "bf16"
+        alone = width == 1 and world.device.type == "cuda"
+        net = self._plain
+        if not alone and self.kernels:
+            net = StackedNet(net, "ieee" if self.precision == "fp32" else "tf32")
+        return TunedNet(net, world.dtype, world.device, bf16, alone) if alone or bf16 else net
+
+    def _attempt(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained | None:
+        """One pass, or nothing when memory ran out; the next try is with half the models."""
+        try:
+            return self._pass(jobs, members)
+        except torch.OutOfMemoryError:
+            if len(members) == 1:
+                raise
+        self._programs.clear()
+        torch.cuda.empty_cache()
+        self.width = len(members) // 2
+        self.notice(f"vectorised: out of memory with {len(members)} models at once, going on with {self.width}")
+        return None
+
+    def _pass(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained:
+        """The whole round of some members, longest first."""
+        cohort = Cohort(jobs, members, self.world, self.schedule)
+        context, method, net = cohort.context(), jobs[0].method, self._net(len(members))
+        weights = starts(method, cohort, context)
+        budget = sizing.free_bytes(self.world.device) // 8
+        teachers = Teachers(method, net, cohort, context, budget)
+        program = self._program(jobs, cohort, context, weights, net, not teachers.silent)
+        program.load(weights, context)
+        for width, start, stop in rungs(cohort.steps):
+            for first in range(start, stop, program.capacity):
+                plan = cohort.plan(first, min(first + program.capacity, stop), width)
+                batch = cohort.batch_of(plan)
+                target = {} if teachers.silent else teachers.targets(plan, batch)
+                program.run(Chunk(batch.x, batch.y, batch.mask, target), width)
+        local = program.weights
+        got, memories, reports, work = close(method, self._plain, cohort, context, local, self._readers())
+        return Trained(got, local, memories, reports, work, program.figures)
+
+    def _readers(self) -> int:
+        """How many clients at once may take per-sample gradients over their data."""
+        size = self._size
+        assert size is not None
+        return max(1, sizing.free_bytes(self.world.device) // (4 * 32 * (3 * size.state + size.sample)))
+
+    def _program(
+        self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: bool
+    ) -> Program:
+        """The program for these shapes: last round's, or a new one."""
+        job, width, device = jobs[0], cohort.width, self.world.device
+        masked = min(cohort.steps) < max(cohort.steps)
+        shapes = tuple(leaf.shape for leaf in tree.leaves(context.sent) + tree.leaves(context.memory))
+        key = (static_part(job), width, cohort.batch, cohort.one_run, masked, shapes)
+        if key not in self._programs:
+            while len(self._programs) >= KEPT_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            one, last = tree.row(weights, 0), width == 1 and device.type == "cuda"
+            step = Step(job.method, net, Flat(one["params"], last), Flat(one["buffers"]), cohort.one_run, masked)
+            size = self._footprint(one)
+            asked = -(-width // len(jobs)) if teachers else 0
+            capacity = sizing.chunk_steps(size, width, asked, cohort.batch, device)
+            self._programs[key] = Program(step, capacity, self.graphs, device, self.compile)
+        return self._programs[key]
+
+    def _sort_out(self, jobs: Sequence[Job], order: Sequence[Member], parts: list[Trained]) -> list[Trained]:
+        """From passes in order of length back to jobs in the order of their cohorts."""
+        got, local, memories, reports, figures = (
+            join([getattr(part, name) for part in parts]) for name in ("got", "local", "memories", "reports", "figures")
+        )
+        work = Work(*(torch.cat(columns) for columns in zip(*(part.work for part in parts), strict=True)))
+        found = []
+        for run in range(len(jobs)):
+            places = {member.place: index for index, member in enumerate(order) if member.run == run}
+            index = torch.tensor([places[place] for place in range(len(places))], device=self.world.device)
+            stacked = (take(part, index) for part in (got, local, memories, reports))
+            own = Work(*(column[index] for column in work))
+            found.append(Trained(*stacked, own, take(figures, index)))
+        return found
+
+
+def _check(precision: str, world: World, width: int | None) -> None:
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision expects one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if (precision == "fp64") != (world.dtype == torch.float64):
+        raise ValueError(f"precision {precision!r} does not go with data prepared as {world.dtype}")
+    if width is not None and width < 1:
+        raise ValueError(f"width expects at least 1 model, got {width}")
+
+
+@contextmanager
+def _arithmetic(precision: str) -> Iterator[None]:
+    """TF32 on or off for the time of a call; CUDA reads these switches, the CPU does not."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    matmul.fp32_precision = conv.fp32_precision = "tf32" if precision in ("tf32", "bf16") else "ieee"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = before

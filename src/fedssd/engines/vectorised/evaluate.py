@@ -1,0 +1,43 @@
+"""Many models on the whole test set."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedssd.core import tree
+from fedssd.core.net import Net
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Evaluation, World
+from fedssd.engines.vectorised.lift import over_models
+from fedssd.methods.distillation import confusion_counts
+
+
+@torch.no_grad()
+def evaluate(net: Net, world: World, models: Tree, at_once: int, block: int) -> Evaluation:
+    """Every model of a stacked tree, ``at_once`` models and ``block`` samples at a time."""
+    count = len(tree.leaves(models)[0])
+    found = [
+        _evaluate_some(net, world, tree.map_tree(lambda leaf, f=first: leaf[f : f + at_once], models), block)
+        for first in range(0, count, at_once)
+    ]
+    return Evaluation(torch.cat([f.confusion for f in found]), torch.cat([f.loss for f in found]))
+
+
+def _evaluate_some(net: Net, world: World, models: Tree, block: int) -> Evaluation:
+    count = len(tree.leaves(models)[0])
+    counts = torch.zeros(count, world.classes, world.classes, dtype=torch.int64, device=world.device)
+    loss = torch.zeros(count, dtype=world.dtype, device=world.device)
+    for x, y in zip(world.test_x.split(block), world.test_y.split(block), strict=True):
+        prepared = world.pipeline.test(x, world.dtype)
+        logits: Tensor = over_models(lambda w, inputs: net(w, inputs).logits, count, (False, True))(models, prepared)
+        counts += confusion_counts(logits, y, world.classes).to(torch.int64)  # [m, K, K]
+        loss += _losses(logits, y)
+    return Evaluation(counts, loss / len(world.test_y))
+
+
+def _losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Summed cross-entropy of each model, [m] from [m, N, K]."""
+    every = F.cross_entropy(logits.transpose(1, 2), y.expand(len(logits), -1), reduction="none")
+    return every.sum(1)

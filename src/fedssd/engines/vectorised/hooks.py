@@ -1,0 +1,153 @@
+"""A method's hooks outside the step, for many clients at once: start, targets, finish, upload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedssd.core import tree
+from fedssd.core.contract import Batch, ClientData, Local, Method, Work
+from fedssd.core.net import Net
+from fedssd.core.plan import Plan
+from fedssd.core.tree import Tree
+from fedssd.engines.vectorised.cohort import Cohort, by_run
+from fedssd.engines.vectorised.lift import join, over_models, take
+from fedssd.engines.vectorised.step import Context, numbered
+
+BLOCK = 256  # samples a teacher answers about at once when it answers once a round
+
+
+def starts(method: Method, cohort: Cohort, context: Context) -> Tree:
+    """Where each member's training begins, [M, …]."""
+
+    def start(numbers: Tree, sent: Tree, memory: Tree) -> Tree:
+        return numbered(method, numbers).local.start(sent, memory)
+
+    lifted = over_models(start, cohort.width, (False, cohort.one_run))
+    return lifted(context.numbers, context.sent, context.memory)
+
+
+class Teachers:
+    """What the frozen teachers say about chunks of batches; once a round for each sample where inputs do not change."""
+
+    def __init__(self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int) -> None:
+        self.method, self.net, self.cohort, self.context = method, net, cohort, context
+        self.silent = all(type(part).targets is Local.targets for part in _parts(method.local))
+        self._kept: Tree | None = None
+        if not (self.silent or cohort.world.pipeline.random or cohort.schedule.epochs == 1):
+            self._kept = self._once(budget)
+
+    def targets(self, plan: Plan, batch: Batch) -> Tree:
+        """Targets for batches [S, w, B, …]: leaves [S, w, …]."""
+        if self._kept is None:
+            return self._ask(batch)
+        width = plan.position.shape[1]
+        model = torch.arange(width, device=plan.position.device)[:, None]
+        return tree.map_tree(lambda leaf: leaf[model, plan.position], self._kept)
+
+    def _ask(self, batch: Batch) -> Tree:
+        """One run after another: its members share the message, so its teacher is one model and one large batch."""
+        width = batch.y.shape[1]
+        shares = by_run(self.cohort, width)
+        if len(shares) == 1:
+            return self._ask_run(shares[0].job.sent, slice(0, width), batch)
+        found = [
+            self._ask_run(
+                share.job.sent,
+                share.index,
+                Batch(*(part[:, share.index] for part in batch[:3]), batch.samples[share.index]),
+            )
+            for share in shares
+        ]
+        back = torch.argsort(torch.cat([share.index for share in shares]))
+        return tree.map_tree(lambda *parts: torch.cat(parts, dim=1).index_select(1, back), *found)
+
+    @torch.no_grad()
+    def _ask_run(self, sent: Tree, index: Any, batch: Batch) -> Tree:
+        def about(numbers: Tree, memory: Tree, x: Tensor, y: Tensor, mask: Tensor, samples: Tensor) -> Tree:
+            local = numbered(self.method, numbers).local
+            every_step = vmap(lambda *now: local.targets(self.net, sent, memory, Batch(*now, samples)))
+            return every_step(x, y, mask)  # one step's x is [B, …], all steps' [S, B, …]
+
+        numbers, memory = (
+            tree.map_tree(lambda leaf: leaf[index], part) for part in (self.context.numbers, self.context.memory)
+        )
+        x, y, mask = (part.transpose(0, 1) for part in batch[:3])  # [w, S, B, …]
+        found = over_models(about, len(y))(numbers, memory, x, y, mask, batch.samples)
+        return tree.map_tree(lambda leaf: leaf.transpose(0, 1), found)
+
+    def _once(self, budget: int) -> Tree | None:
+        """Every member's targets for all its samples [M, n, …], or nothing where they do not fit or are not per sample."""
+        cohort = self.cohort
+        block = min(BLOCK, cohort.rows.shape[1])
+        block += block == cohort.world.classes  # so that a target per class is not mistaken for one per sample
+        plan = cohort.everything(block)
+        found = []
+        for step in range(len(plan.position)):
+            part = Plan(*(leaf[step : step + 1] for leaf in plan))
+            found.append(self._ask(cohort.batch_of(part)))
+            kept = tree.leaves(found[-1])
+            per_sample = all(leaf.ndim > 2 and leaf.shape[2] == block for leaf in kept)
+            if not per_sample or tree.size_in_bytes(found[-1]) * len(plan.position) > budget:
+                return None
+        return tree.map_tree(lambda *parts: torch.cat(parts, dim=2)[0], *found)
+
+
+def close(
+    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, at_once: int
+) -> tuple[Tree, Tree, Tree, Work]:
+    """After local training: uploads, memories, reports and work, ``at_once`` members at a time."""
+    steps = torch.tensor(cohort.steps, dtype=cohort.world.dtype, device=cohort.world.device)
+    length = vmap(lambda numbers, taken: numbered(method, numbers).solver.length(taken))(context.numbers, steps)
+    work = Work(context.samples, steps, length)
+    if not method.reads_data:
+        at_once = cohort.width
+    parts = [
+        _close_part(method, net, cohort, context, weights, work, slice(first, first + at_once))
+        for first in range(0, cohort.width, at_once)
+    ]
+    got, memories, reports = (join([part[place] for part in parts]) for place in range(3))
+    return got, memories, reports, work
+
+
+@torch.no_grad()
+def _close_part(
+    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, part: slice
+) -> tuple[Tree, Tree, Tree]:
+    def close_one(
+        sent: Tree, numbers: Tree, own: Tree, memory: Tree, x: Tensor, y: Tensor, mask: Tensor, done: Work
+    ) -> tuple[Tree, Tree, Tree]:
+        local = numbered(method, numbers).local
+        stored = data._replace(x=x, y=y, mask=mask) if data is not None else None
+        new, report = local.finish(net, own, sent, memory, stored, done)
+        return local.upload(net, own, sent, new), new, report
+
+    def cut(stacked: Tree) -> Tree:
+        return tree.map_tree(lambda leaf: leaf[part], stacked)
+
+    data: ClientData | None = cohort.data(part) if method.reads_data else None
+    none = context.samples[part]  # stands in for the data nobody reads
+    x, y, mask = (data.x, data.y, data.mask) if data is not None else (none, none, none)
+    sent = context.sent if cohort.one_run else cut(context.sent)
+    lifted = over_models(close_one, len(none), (cohort.one_run,))
+    found: tuple[Tree, Tree, Tree] = lifted(
+        sent,
+        cut(context.numbers),
+        cut(weights),
+        cut(context.memory),
+        x,
+        y,
+        mask,
+        Work(*(column[part] for column in work)),
+    )
+    return found
+
+
+def _parts(local: Local) -> tuple[Local, ...]:
+    return getattr(local, "parts", ()) or (local,)
+
+
+__all__ = ["Teachers", "close", "starts", "take"]

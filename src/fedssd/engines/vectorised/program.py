@@ -1,0 +1,176 @@
+"""The captured program of a batch of models: static buffers, one step, replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedssd.core import tree
+from fedssd.core.tree import Tree
+from fedssd.engines.vectorised.step import Context, State, Step
+from fedssd.engines.vectorised.trace import record
+
+RECORD_AFTER = 50  # steps of one width after which recording them pays (a recording takes about as long as these)
+WARM_UP = 2  # steps run before a capture: libraries choose and load their kernels
+
+
+class Chunk(NamedTuple):
+    """Several steps of batches, step first so that one step of the first w models is one block of memory."""
+
+    x: Tensor  # [S, M, B, …]
+    y: Tensor  # [S, M, B]
+    mask: Tensor  # [S, M, B]
+    target: Tree  # [S, M, …]
+
+
+class Program:
+    """Buffers for M models, and a step over the first w of them for each width of the ladder.
+
+    A CUDA graph wants its tensors where they were at capture, so everything a step reads is copied into buffers that
+    outlive the round, and the number of the step within its chunk is a tensor that the step itself counts up.
+    """
+
+    def __init__(self, step: Step, capacity: int, graphs: bool, device: torch.device, compiled: bool = False) -> None:
+        """``capacity`` is the most steps a chunk may have."""
+        self.step, self.capacity, self.graphs, self.compiled = step, capacity, graphs, compiled
+        self._state: State | None = None
+        self._context: Context | None = None
+        self._chunk: Chunk | None = None
+        self._place = torch.zeros(1, dtype=torch.int64, device=device)
+        self._replays: dict[int, Callable[[], None]] = {}
+        self._uses: dict[int, int] = {}
+        self._functions: dict[int, Callable[..., Any]] = {}
+
+    def load(self, weights: Tree, context: Context) -> None:
+        """Begin a round: weights [M, …], velocity and figures at zero."""
+        params = self.step.params.pack(weights["params"], context.samples)
+        buffers = self.step.buffers.pack(weights["buffers"], params)
+        figures = params.new_zeros(len(params), len(self.step.names))
+        self._context = _put(self._context, context)
+        self._state = _put(self._state, State(params, torch.zeros_like(params), buffers, figures))
+
+    def run(self, chunk: Chunk, width: int) -> None:
+        """Take every step of a chunk with the first ``width`` models."""
+        steps = len(chunk.y)
+        if not self.step.names:
+            self._name_figures(chunk)
+        if self.graphs:
+            self._fill(chunk)
+            self._place.zero_()
+            replay = self._replay(width)
+            for _ in range(steps):
+                replay()
+            return
+        state, context = self._head(width), self._rows(width)
+        for number in range(steps):
+            now = _map(lambda leaf, n=number: leaf[n], tuple(chunk))
+            _store(state, self._function(width, state, context, *now)(state, context, *now))
+
+    @property
+    def weights(self) -> Tree:
+        """The models as they are now, in tensors of their own."""
+        assert self._state is not None
+        copied = self._state.params.clone(), self._state.buffers.clone()
+        return {"params": self.step.params.views(copied[0]), "buffers": self.step.buffers.views(copied[1])}
+
+    @property
+    def figures(self) -> Tree:
+        """What the steps summed up, each [M]."""
+        assert self._state is not None
+        return {name: self._state.figures[:, place].clone() for place, name in enumerate(self.step.names)}
+
+    def _name_figures(self, chunk: Chunk) -> None:
+        """Let one model say what it sums up, so that the sums have a place."""
+        x, y, mask, target = _map(lambda leaf: leaf[0, :1], tuple(chunk))
+        self.step.name_figures(self._head(1), self._rows(1), x, y, mask, target)
+        assert self._state is not None
+        figures = self._state.params.new_zeros(len(self._state.params), len(self.step.names))
+        self._state = self._state._replace(figures=figures)
+
+    def _fill(self, chunk: Chunk) -> None:
+        """The chunk at the front of buffers that have room for ``capacity`` steps of all models."""
+        if self._chunk is None:
+            self._chunk = _map(lambda leaf: leaf.new_zeros(self.capacity, *leaf.shape[1:]), chunk)
+        _map(lambda old, found: old[: found.shape[0], : found.shape[1]].copy_(found), self._chunk, chunk)
+
+    def _head(self, width: int) -> State:
+        return State(*(part[:width] for part in self._state or ()))
+
+    def _rows(self, width: int) -> Context:
+        assert self._context is not None
+        cut = lambda leaf: leaf[:width]  # noqa: E731
+        numbers, sent, memory, samples = self._context
+        sent = sent if self.step.one_run else tree.map_tree(cut, sent)
+        return Context(tree.map_tree(cut, numbers), sent, tree.map_tree(cut, memory), samples[:width])
+
+    def _function(self, width: int, *args: Any) -> Callable[..., Any]:
+        """The step for this width; recorded once it has been taken often enough to pay for that."""
+        if width in self._functions:
+            return self._functions[width]
+        self._uses[width] = self._uses.get(width, 0) + 1
+        if not self.compiled and (self.graphs or self._uses[width] <= RECORD_AFTER):
+            return self.step
+        self._functions[width] = record(self.step, args, self.compiled)
+        return self._functions[width]
+
+    def _replay(self, width: int) -> Callable[[], None]:
+        if width not in self._replays:
+            self._replays[width] = self._capture(width)
+        return self._replays[width]
+
+    def _capture(self, width: int) -> Callable[[], None]:
+        state, context = self._head(width), self._rows(width)
+        function = self._function(width, state, context, *self._now(width))
+
+        def once() -> None:
+            _store(state, function(state, context, *self._now(width)))
+            self._place.add_(1)
+
+        kept = [part.clone() for part in state]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self._place.zero_()
+                once()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            once()
+        _store(state, State(*kept))  # warm-up moved the models
+        self._place.zero_()
+        return graph.replay
+
+    def _now(self, width: int) -> tuple[Tensor, Tensor, Tensor, Tree]:
+        """The batches of the step the device is at."""
+        assert self._chunk is not None
+        now: tuple[Tensor, Tensor, Tensor, Tree] = _map(
+            lambda leaf: leaf[:, :width].index_select(0, self._place)[0], tuple(self._chunk)
+        )
+        return now
+
+
+def _store(state: State, new: State) -> None:
+    for kept, found in zip(state, new, strict=True):
+        kept.copy_(found)
+
+
+def _put(kept: Any, new: Any) -> Any:
+    """``new`` in the tensors of ``kept``, whose addresses graphs remember."""
+    if kept is None:
+        return _map(lambda leaf: leaf.clone(), new)
+    return _map(lambda old, found: old.copy_(found), kept, new)
+
+
+def _map(function: Callable[..., Any], *values: Any) -> Any:
+    """Leaf by leaf through dictionaries and tuples of one shape."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {name: _map(function, *(value[name] for value in values)) for name in first}
+    if isinstance(first, tuple):
+        parts = [_map(function, *same) for same in zip(*values, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    return function(*values)

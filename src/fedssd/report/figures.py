@@ -1,0 +1,271 @@
+"""Learning curves as one hand-made SVG: for light and dark, labelled at the line ends, safe for the colour-blind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+from xml.sax.saxutils import escape
+
+from fedssd.report.tables import Outcome
+
+HEIGHT = 450
+TOP, BOTTOM = 104, 52  # above and below the panels
+PANEL, LABELS, AXIS = 320, 130, 44  # widths: the plot, the names at its right, the numbers at its left
+LINE_HEIGHT = 15  # smallest distance between two names
+INTERESTING = 0.1  # the share of rounds at the start that may fall out of the picture
+
+# Okabe and Ito's colours, for light and for dark backgrounds; FedAvg is the grey everything is measured against.
+COLOURS = {
+    "fedavg": ("#6b7280", "#a3abb8"),
+    "fedprox": ("#56b4e9", "#7cc7f2"),
+    "fedcurv": ("#009e73", "#22b88d"),
+    "moon": ("#cc79a7", "#de97bf"),
+    "fedntd": ("#e69f00", "#f0b429"),
+    "fedcad": ("#0072b2", "#3f97d6"),
+    "fedssd": ("#d55e00", "#ff7a1a"),
+}
+SPARE = (("#7a5195", "#b08fd0"), ("#8c6d1f", "#c9a84a"), ("#2f4b4f", "#8fb3b8"), ("#a8324a", "#e8788c"))
+NAMES = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fedcurv": "FedCurv",
+    "moon": "MOON",
+    "fedntd": "FedNTD",
+    "fedcad": "FedCAD",
+    "fedssd": "FedSSD",
+}
+HERO = "fedssd"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean and spread over seeds, round by round, in percent."""
+
+    method: str
+    rounds: tuple[int, ...]
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]  # sample standard deviation; 0 with one seed
+
+
+def learning_curves(results: Sequence[Outcome], subtitle: str = "") -> str:
+    """Global accuracy and the clients' mean local accuracy over the rounds, one line per method."""
+    panels = [("Global model", _curves(results, _global)), ("Clients' own models, mean", _curves(results, _local))]
+    panels = [(title, curves) for title, curves in panels if curves]
+    methods = list(dict.fromkeys(run.summary["method"] for run in results))
+    seeds = len({run.summary["seed"] for run in results})
+    note = f"{subtitle}{' · ' if subtitle else ''}" + ("1 seed" if seeds == 1 else f"mean and ±1 std of {seeds} seeds")
+    width = 24 + sum(AXIS + PANEL + LABELS for _ in panels)
+    body = [_text(24, 30, "Test accuracy, %", "title"), _text(24, 50, note, "quiet")]
+    for place, (title, curves) in enumerate(panels):
+        left = 24 + place * (AXIS + PANEL + LABELS) + AXIS
+        body += _panel(left, title, curves, methods)
+    return _document(width, methods, body)
+
+
+def _global(line: Mapping[str, Any]) -> float | None:
+    return _number((line.get("global") or {}).get("acc"))
+
+
+def _local(line: Mapping[str, Any]) -> float | None:
+    return _number((line.get("local") or {}).get("acc_mean"))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _curves(results: Sequence[Outcome], measure: Callable[[Mapping[str, Any]], float | None]) -> list[Curve]:
+    """A curve per method, in the order the methods came; rounds without a value are left out."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for run in results:
+        by_round = found.setdefault(run.summary["method"], {})
+        for line in run.rounds:
+            value = measure(line)
+            if value is not None:
+                by_round.setdefault(line["round"], []).append(100 * value)
+    return [_curve(method, by_round) for method, by_round in found.items() if by_round]
+
+
+def _curve(method: str, by_round: Mapping[int, list[float]]) -> Curve:
+    rounds = sorted(by_round)
+    spread = tuple(stdev(by_round[r]) if len(by_round[r]) > 1 else 0.0 for r in rounds)
+    return Curve(method, tuple(rounds), tuple(fmean(by_round[r]) for r in rounds), spread)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From numbers to places on the page."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+
+    def __call__(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def nice_ticks(low: float, high: float, wanted: int = 6) -> tuple[float, ...]:
+    """Round numbers that cover the range: steps of 1, 2 or 5 times a power of ten."""
+    rough = max(high - low, 1e-9) / wanted
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return tuple(round(step * count, 10) for count in range(first, max(last, first + 1) + 1))
+
+
+def _value_scale(curves: Sequence[Curve]) -> Scale:
+    """From the least value worth seeing to the greatest; the very first rounds may start below the picture."""
+    last = max(curve.rounds[-1] for curve in curves)
+    later = [
+        (mean - spread, mean + spread)
+        for curve in curves
+        for number, mean, spread in zip(curve.rounds, curve.mean, curve.spread, strict=True)
+        if number > INTERESTING * last
+    ]
+    low, high = max(0.0, min(a for a, _ in later)), min(100.0, max(b for _, b in later))
+    room = max(0.04 * (high - low), 0.5)
+    low, high = max(0.0, low - room), min(100.0, high + room)
+    ticks = tuple(tick for tick in nice_ticks(low, high) if low <= tick <= high)
+    return Scale(low, high, HEIGHT - BOTTOM, TOP, ticks)
+
+
+def _round_scale(curves: Sequence[Curve], left: float) -> Scale:
+    first, last = min(c.rounds[0] for c in curves), max(c.rounds[-1] for c in curves)
+    ticks = tuple(t for t in nice_ticks(first, max(last, first + 1), 5) if first <= t <= last and t == int(t))
+    return Scale(first, max(last, first + 1), left, left + PANEL, ticks)
+
+
+def _panel(left: float, title: str, curves: Sequence[Curve], methods: Sequence[str]) -> list[str]:
+    x, y = _round_scale(curves, left), _value_scale(curves)
+    parts = [_text(left, TOP - 14, title, "panel"), *_axes(x, y)]
+    drawn = sorted(curves, key=lambda curve: curve.method == HERO)  # the method of the house on top
+    name = f"clip{left:.0f}"
+    parts.append(
+        f'<clipPath id="{name}"><rect x="{left}" y="{TOP}" width="{PANEL}" height="{y.start - TOP}"/></clipPath>'
+    )
+    parts.append(f'<g clip-path="url(#{name})">')
+    parts += [_band(curve, x, y, methods.index(curve.method)) for curve in drawn if any(curve.spread)]
+    parts += [_line(curve, x, y, methods.index(curve.method)) for curve in drawn]
+    return [*parts, "</g>", *_end_labels(drawn, x, y, methods)]
+
+
+def _axes(x: Scale, y: Scale) -> list[str]:
+    parts = []
+    for tick in y.ticks:
+        parts.append(f'<line class="grid" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(_text(x.start - 8, y(tick) + 4, f"{tick:g}", "tick end"))
+    parts.append(f'<line class="axis" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y.start:.1f}" y2="{y.start:.1f}"/>')
+    for tick in x.ticks:
+        parts.append(_text(x(tick), y.start + 18, f"{tick:g}", "tick middle"))
+    return [*parts, _text((x.start + x.end) / 2, y.start + 38, "round", "tick middle")]
+
+
+def _points(curve: Curve, values: Sequence[float], x: Scale, y: Scale) -> list[str]:
+    return [f"{x(number):.1f},{y(value):.1f}" for number, value in zip(curve.rounds, values, strict=True)]
+
+
+def _line(curve: Curve, x: Scale, y: Scale, number: int) -> str:
+    hero = " hero" if curve.method == HERO else ""
+    return f'<polyline class="line c{number}{hero}" points="{" ".join(_points(curve, curve.mean, x, y))}"/>'
+
+
+def _band(curve: Curve, x: Scale, y: Scale, number: int) -> str:
+    upper = [mean + spread for mean, spread in zip(curve.mean, curve.spread, strict=True)]
+    lower = [mean - spread for mean, spread in zip(curve.mean, curve.spread, strict=True)]
+    outline = _points(curve, upper, x, y) + _points(curve, lower, x, y)[::-1]
+    return f'<polygon class="band f{number}" points="{" ".join(outline)}"/>'
+
+
+def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[str]) -> list[str]:
+    """Names beside the line ends, moved apart where they would overlap, each with a thread to its line."""
+    last = {curve.method: curve.mean[-1] for curve in curves}
+    ends = {method: min(max(y(value), y.end), y.start) for method, value in last.items()}
+    places = spaced(ends, y.end, y.start)
+    parts = []
+    for method, place in places.items():
+        number, hero = methods.index(method), " hero" if method == HERO else ""
+        thread = f"{x.end + 2:.1f},{ends[method]:.1f} {x.end + 16:.1f},{place:.1f}"
+        parts.append(f'<polyline class="thread c{number}" points="{thread}"/>')
+        parts.append(_text(x.end + 20, place + 4, _short(NAMES.get(method, method)), f"name{hero}"))
+        parts.append(_text(x.end + LABELS - 10, place + 4, f"{last[method]:.1f}", f"value end{hero}"))
+    return parts
+
+
+def _short(name: str) -> str:
+    """A name that fits beside its value: of a file and class the class, and no more than ten letters."""
+    name = name.rsplit(":", 1)[-1]
+    return name if len(name) <= 10 else name[:9] + "…"
+
+
+def spaced(places: Mapping[str, float], top: float, bottom: float) -> dict[str, float]:
+    """Move names apart to at least a line's height, keeping their order and, where there is room, to the panel."""
+    order = sorted(places, key=lambda name: places[name])
+    found: dict[str, float] = {}
+    floor = top
+    for name in order:
+        found[name] = floor = max(places[name], floor)
+        floor += LINE_HEIGHT
+    ceiling = bottom
+    for name in reversed(order):
+        found[name] = ceiling = min(found[name], ceiling)
+        ceiling -= LINE_HEIGHT
+    return found
+
+
+def _text(x: float, y: float, words: str, style: str) -> str:
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+
+
+def _colours(methods: Sequence[str]) -> list[tuple[str, str]]:
+    strangers = [method for method in methods if method not in COLOURS]
+    return [COLOURS.get(m) or SPARE[strangers.index(m) % len(SPARE)] for m in methods]
+
+
+def _document(width: float, methods: Sequence[str], body: Sequence[str]) -> str:
+    colours = _colours(methods)
+    light, dark = (
+        "\n".join(f".c{n} {{ stroke: {c[shade]} }} .f{n} {{ fill: {c[shade]} }}" for n, c in enumerate(colours))
+        for shade in (0, 1)
+    )
+    band = 0.16 if len(methods) <= 3 else 0.08  # many bands on top of each other make mud
+    return DOCUMENT.format(width=width, height=HEIGHT, band=band, light=light, dark=dark, body="\n".join(body))
+
+
+DOCUMENT = """<svg xmlns="http://www.w3.org/2000/svg" role="img"
+     viewBox="0 0 {width} {height}" width="{width}" height="{height}">
+<title>Test accuracy over the rounds, by method</title>
+<style>
+text {{ font: 13px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #1f2430 }}
+.paper {{ fill: #ffffff }}
+.title {{ font-size: 17px; font-weight: 600 }}
+.panel {{ font-size: 14px; font-weight: 600 }}
+.quiet, .tick, .value {{ fill: #5b6472 }}
+.tick, .value {{ font-size: 12px }}
+.middle {{ text-anchor: middle }}
+.end {{ text-anchor: end }}
+.grid {{ stroke: #e3e6eb; stroke-width: 1 }}
+.line {{ fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round }}
+.line.hero {{ stroke-width: 3.2 }}
+.name.hero, .value.hero {{ font-weight: 700 }}
+.axis {{ stroke: #9aa3af; stroke-width: 1 }}
+.thread {{ fill: none; stroke-width: 1.5 }}
+.band {{ opacity: {band}; stroke: none }}
+{light}
+@media (prefers-color-scheme: dark) {{
+text {{ fill: #e6e9ef }}
+.paper {{ fill: #12151b }}
+.quiet, .tick, .value {{ fill: #a3abb8 }}
+.grid {{ stroke: #2a303a }}
+{dark}
+}}
+</style>
+<rect class="paper" width="{width}" height="{height}" rx="8"/>
+{body}
+</svg>
+"""

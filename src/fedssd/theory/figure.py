@@ -1,0 +1,164 @@
+"""Promised against observed decrease, round by round, as one hand-made SVG for light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from xml.sax.saxutils import escape
+
+from fedssd.report.figures import Scale, nice_ticks, spaced
+from fedssd.theory.measure import RoundMeasure
+from fedssd.theory.report import Judged, judge
+from fedssd.theory.theorem import FORMS
+
+WIDTH, HEIGHT = 1000, 430
+TOP, BOTTOM, PANEL = 92, 62, 330
+LEFTS = (70, 560)
+STRAIGHT = 30  # up to this ratio of the largest value to the smallest, an ordinary axis shows both
+
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line over the rounds; None where there is no value."""
+
+    name: str
+    style: str  # its class in the style sheet
+    values: Values
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A scale for values of either sign over many powers of ten: straight within ±unit, logarithmic beyond."""
+
+    unit: float
+    inner: Scale
+
+    def __call__(self, value: float) -> float:
+        return self.inner(stretch(value, self.unit))
+
+
+def stretch(value: float, unit: float) -> float:
+    """sign(v) (1 + log₁₀(|v|/unit)) beyond ±unit, v/unit within."""
+    size = abs(value) / unit
+    return math.copysign(1 + math.log10(size), value) if size > 1 else value / unit
+
+
+def promise_figure(rounds: Sequence[RoundMeasure], m_max: float, clients: float, subtitle: str = "") -> str:
+    """Left, the decrease of the global loss; right, μ + L_m, which has to be above 0 for a promise at all."""
+    judged = {form.name: [judge(one, form, m_max, clients) for one in rounds] for form in FORMS}
+    decrease = [Series("observed", "observed", [one.observed for one in rounds])]
+    decrease += [Series(f"as {name}", name, [one.promised for one in found]) for name, found in judged.items()]
+    margin = [Series(f"as {name}", name, [one.promise.margin for one in found]) for name, found in judged.items()]
+    numbers = [one.round for one in rounds]
+    counts = "; ".join(f"as {name} {_met(found)}" for name, found in judged.items())
+    body = [
+        _text(24, 30, "What Theorem 1 promises, and what the rounds brought", "title"),
+        _text(24, 50, subtitle, "quiet"),
+        *_panel(LEFTS[0], "Decrease of the global loss, observed and promised", numbers, decrease),
+        *_panel(LEFTS[1], "μ + L_m: above 0, or there is no promise", numbers, margin),
+        _text(24, HEIGHT - 10, f"rounds that meet μ + L_m > 0, and η < 1 of Assumption 2: {counts}", "quiet"),
+    ]
+    return DOCUMENT.format(width=WIDTH, height=HEIGHT, body="\n".join(part for part in body if part))
+
+
+def _met(judged: Sequence[Judged]) -> str:
+    margins, solved = sum(one.promise.margin > 0 for one in judged), sum(one.assumption for one in judged)
+    return f"{margins} and {solved} of {len(judged)}"
+
+
+def _panel(left: float, title: str, rounds: Sequence[int], series: Sequence[Series]) -> list[str]:
+    last = max(rounds[-1], rounds[0] + 1)
+    ticks = tuple(t for t in nice_ticks(rounds[0], last, 5) if t == int(t) and rounds[0] <= t <= last)
+    x, (y, marks) = Scale(rounds[0], last, left, left + PANEL, ticks), signed_scale(series)
+    parts = [_text(left, TOP - 16, title, "panel")]
+    for value in marks:
+        kind = "zero" if value == 0 else "grid"
+        parts.append(f'<line class="{kind}" x1="{left}" x2="{left + PANEL}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        parts.append(_text(left - 8, y(value) + 4, f"{value:g}".replace("-", "−"), "tick end"))
+    parts += [_text(x(tick), HEIGHT - BOTTOM + 16, f"{tick:g}", "tick middle") for tick in x.ticks]
+    parts.append(_text(left + PANEL / 2, HEIGHT - BOTTOM + 32, "round", "tick middle"))
+    shown = [one for one in series if any(value is not None for value in one.values)]
+    parts += [mark for one in shown for mark in _marks(one, rounds, x, y)]
+    return parts + _names(shown, left + PANEL, y)
+
+
+def signed_scale(series: Sequence[Series]) -> tuple[Signed, list[float]]:
+    """Wide enough for every value, with 0 in it, and the values to mark; straight where no power of ten is crossed."""
+    values = [v for one in series for v in one.values if v is not None and math.isfinite(v)]
+    sizes = sorted(abs(v) for v in values if v != 0) or [1.0]
+    if sizes[-1] <= STRAIGHT * sizes[0]:
+        ticks = nice_ticks(min(0.0, *values, 0.0), max(0.0, *values, 0.0))
+        unit = max(abs(ticks[0]), abs(ticks[-1]))
+        return Signed(unit, Scale(ticks[0] / unit, ticks[-1] / unit, HEIGHT - BOTTOM, TOP, ())), list(ticks)
+    unit = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 10]))
+    stretched = [stretch(v, unit) for v in values]
+    low, high = math.floor(min(0.0, *stretched)), math.ceil(max(0.0, *stretched))
+    every = max(1, math.ceil((high - low) / 9))
+    marks = [_unstretched(place, unit) for place in range(low, high + 1) if place % every == 0]
+    return Signed(unit, Scale(low, high, HEIGHT - BOTTOM, TOP, ())), marks
+
+
+def _unstretched(place: int, unit: float) -> float:
+    return math.copysign(unit * 10.0 ** (abs(place) - 1), place) if place else 0.0
+
+
+def _marks(one: Series, rounds: Sequence[int], x: Scale, y: Signed) -> list[str]:
+    """A dot for every value and a line between neighbours."""
+    points = [None if v is None else (x(r), y(v)) for r, v in zip(rounds, one.values, strict=True)]
+    lines = [
+        f'<line class="line {one.style}" x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}"/>'
+        for a, b in pairwise(points)
+        if a and b
+    ]
+    return lines + [f'<circle class="dot {one.style}" cx="{p[0]:.1f}" cy="{p[1]:.1f}" r="3"/>' for p in points if p]
+
+
+def _names(series: Sequence[Series], right: float, y: Signed) -> list[str]:
+    """Beside the last value of each line, moved apart where they would overlap."""
+    ends = {one.name: y(next(v for v in reversed(one.values) if v is not None)) for one in series}
+    places = spaced(ends, TOP, HEIGHT - BOTTOM)
+    return [_text(right + 10, places[one.name] + 4, one.name, f"name {one.style}") for one in series]
+
+
+def _text(x: float, y: float, words: str, style: str) -> str:
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>' if words else ""
+
+
+DOCUMENT = """<svg xmlns="http://www.w3.org/2000/svg" role="img"
+     viewBox="0 0 {width} {height}" width="{width}" height="{height}">
+<title>Promised and observed decrease of the global training loss over the rounds</title>
+<style>
+text {{ font: 13px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #1f2430 }}
+.paper {{ fill: #ffffff }}
+.title {{ font-size: 17px; font-weight: 600 }}
+.panel {{ font-size: 14px; font-weight: 600 }}
+.quiet, .tick {{ fill: #5b6472 }}
+.tick {{ font-size: 12px }}
+.middle {{ text-anchor: middle }}
+.end {{ text-anchor: end }}
+.grid {{ stroke: #e3e6eb }}
+.zero {{ stroke: #5b6472; stroke-width: 1.5 }}
+.line {{ stroke-width: 2; stroke-linecap: round }}
+.line.observed {{ stroke: #0072b2 }} .observed {{ fill: #0072b2 }}
+.line.printed {{ stroke: #d55e00 }} .printed {{ fill: #d55e00 }}
+.line.derived {{ stroke: #009e73; stroke-dasharray: 5 4 }} .derived {{ fill: #009e73 }}
+.name {{ font-weight: 600 }}
+@media (prefers-color-scheme: dark) {{
+text {{ fill: #e6e9ef }}
+.paper {{ fill: #12151b }}
+.quiet, .tick {{ fill: #a3abb8 }}
+.grid {{ stroke: #2a303a }}
+.zero {{ stroke: #a3abb8 }}
+.line.observed {{ stroke: #3f97d6 }} .observed {{ fill: #3f97d6 }}
+.line.printed {{ stroke: #ff7a1a }} .printed {{ fill: #ff7a1a }}
+.line.derived {{ stroke: #22b88d }} .derived {{ fill: #22b88d }}
+}}
+</style>
+<rect class="paper" width="{width}" height="{height}" rx="8"/>
+{body}
+</svg>
+"""

@@ -1,0 +1,171 @@
+"""A recorded run once more, with the theorem's constants measured at every round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary
+from fedssd.core.net import Net
+from fedssd.core.randomness import sample_cohort
+from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.tree import Tree
+from fedssd.engines import build_engine, pick_device, pick_engine
+from fedssd.engines.base import Engine, Job, World
+from fedssd.errors import UserError
+from fedssd.experiment.events import Event, Listener, ignore
+from fedssd.experiment.federation import Federation, assemble
+from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.run import Run, cohort_size
+from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
+
+CHUNK = 2048  # samples that go through the model at once
+PRECISION = torch.float64  # of what is measured, whatever the run's
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What was measured, and of which run."""
+
+    federation: Federation
+    cohort: int
+    rounds: list[RoundMeasure]
+
+
+def replay(folder: Path, rounds: int | None = None, listen: Listener = ignore) -> Replay:
+    """Run the recipe in ``folder`` again, at most ``rounds`` rounds of it, and measure every one."""
+    recipe = recorded_recipe(folder)
+    if rounds is not None:
+        recipe = replace(recipe, rounds=min(rounds, recipe.rounds))
+    federation = assemble(recipe)
+    measured = []
+    for done, one in enumerate(_rounds(federation, _recorded_engine(folder)), 1):
+        measured.append(one)
+        listen(Event(f"{recipe.method} seed {recipe.seed}", done, recipe.rounds, {"round": done}))
+    return Replay(federation, cohort_size(federation), measured)
+
+
+def recorded_recipe(folder: Path) -> Recipe:
+    """The recipe a run was made from."""
+    file = folder / "recipe.toml"
+    if not file.is_file():
+        raise UserError(
+            f"expected a run's folder with a recipe.toml in it, got {folder}: name one that fedssd run made"
+        )
+    return load_recipe(file, {})
+
+
+def _recorded_engine(folder: Path) -> str | None:
+    """The engine that made the run; both give the same numbers only up to rounding."""
+    record = folder / "rounds.jsonl"
+    if not record.is_file():
+        return None
+    with record.open(encoding="utf-8") as lines:
+        try:
+            engine = json.loads(next(lines, "{}")).get("engine")
+        except ValueError:
+            raise UserError(f"{record} does not start with a line of JSON: is the run's folder whole?") from None
+    return engine if isinstance(engine, str) else None
+
+
+def _rounds(federation: Federation, recorded: str | None) -> Iterator[RoundMeasure]:
+    device = pick_device(federation.recipe.device)
+    world = federation.world(device)
+    engine = _engine(federation, world, recorded)
+    run = _start(federation, device)
+    for _ in range(federation.recipe.rounds):
+        weights = run.state.weights
+        job, trained = _train(run, engine)
+        yield _measure(run, world, weights, job, trained)
+
+
+def _engine(federation: Federation, world: World, recorded: str | None) -> Engine:
+    recipe, sample = federation.recipe, federation.dataset.x_train[0].numel()
+    wanted = recorded or recipe.engine
+    name, _ = pick_engine(wanted, world.device, federation.weights, sample, cohort_size(federation), 1)
+    return build_engine(
+        name, federation.net, world, federation.schedule, recipe.precision, recipe.width, lambda text: None
+    )
+
+
+def _start(federation: Federation, device: torch.device) -> Run:
+    weights = tree.map_tree(lambda w: w.to(device), federation.weights)
+    rows = [client.to(device) for client in federation.partition.clients]
+    auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
+    return Run(federation, first_state(federation.method, weights), ClientStore(len(rows)), rows, auxiliary, None)
+
+
+def _train(run: Run, engine: Engine) -> tuple[Job, Trained]:
+    """One round of the run, which moves on."""
+    net, method, recipe = run.federation.net, run.method_now(), run.federation.recipe
+    sent = open_round(net, method, run.state, run.auxiliary)
+    clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(run.federation))
+    memories = run.store.get(clients, method.local.memory(sent))
+    job = Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
+    (trained,) = engine.train([job])
+    run.store.put(clients, trained.memories)
+    run.state = close_round(net, method, run.state, trained, len(run.rows), run.auxiliary)
+    return job, trained
+
+
+def _measure(run: Run, world: World, weights: Tree, job: Job, trained: Trained) -> RoundMeasure:
+    """Buffers stay those of the model sent down, except in the loss after the round."""
+    net, sent = run.federation.net, flat(weights)
+    objectives = objectives_of(net, weights, world, run.rows)
+    gradient, dissimilarity = measure_gradients(objectives, sent)
+    participants = [
+        measure_participant(client, objectives[client], sent, flat(tree.row(trained.local, place)))
+        for place, client in enumerate(job.clients)
+    ]
+    loss = global_loss(objectives, sent)
+    now = run.state.weights
+    after = global_loss(objectives_of(net, now, world, run.rows), flat(now))
+    return RoundMeasure(run.state.round, gradient, dissimilarity, tuple(participants), loss, loss - after)
+
+
+def global_loss(objectives: list[Objective], weights: Tensor) -> float:
+    """L(w) = Σ p_i L_i(w)."""
+    return sum(objective.share * objective.loss(weights) for objective in objectives)
+
+
+def flat(weights: Tree) -> Tensor:
+    """A model's parameters as one vector."""
+    return torch.cat([leaf.detach().reshape(-1) for leaf in weights["params"].values()]).to(PRECISION)
+
+
+def objectives_of(net: Net, weights: Tree, world: World, rows: list[Tensor]) -> list[Objective]:
+    """Every client's cross-entropy as a function of a flat vector; ``weights`` lends shapes and buffers."""
+    total = sum(len(mine) for mine in rows)
+    return [_objective(net, weights, world, mine, len(mine) / total) for mine in rows]
+
+
+def _objective(net: Net, weights: Tree, world: World, rows: Tensor, share: float) -> Objective:
+    chunks = list(torch.split(rows, CHUNK))
+    logits = [partial(_logits, net, weights, world, chunk) for chunk in chunks]
+    losses = [partial(_loss, net, weights, world, chunk, len(rows)) for chunk in chunks]
+    return Objective(share, losses, logits)
+
+
+def _logits(net: Net, like: Tree, world: World, rows: Tensor, vector: Tensor) -> Tensor:
+    """[n, K], without augmentation and in evaluation mode."""
+    buffers = tree.map_tree(lambda leaf: leaf.to(PRECISION), like["buffers"])
+    x = world.pipeline.test(world.x[rows], PRECISION)
+    return net({"params": _shaped(vector, like["params"]), "buffers": buffers}, x).logits
+
+
+def _loss(net: Net, like: Tree, world: World, rows: Tensor, count: int, vector: Tensor) -> Tensor:
+    logits = _logits(net, like, world, rows, vector)
+    return F.cross_entropy(logits, world.y[rows], reduction="sum") / count
+
+
+def _shaped(vector: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    parts = torch.split(vector, [leaf.numel() for leaf in like.values()])
+    return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}

@@ -1,0 +1,220 @@
+"""The theorem against a run: what each round was promised, what it brought, and what that comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedssd.theory.measure import RoundMeasure
+from fedssd.theory.theorem import FORMS, LETTERS, Constants, Form, Promise, obstacle, promise, slack, threshold
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One round in one form."""
+
+    constants: Constants
+    promise: Promise
+    promised: float | None  # ρ‖∇L(w)‖²; None where condition 2 fails
+
+    @property
+    def assumption(self) -> bool:
+        """Whether Assumption 2 wants no more than there is: η < 1."""
+        return self.constants.inexactness < 1
+
+
+def judge(measured: RoundMeasure, form: Form, m_max: float, clients: float) -> Judged:
+    """ρ with the constants this round shows."""
+    constants = constants_of([measured], form, m_max, clients)
+    found = promise(constants, form)
+    return Judged(constants, found, None if found.rho is None else found.rho * measured.gradient**2)
+
+
+def constants_of(rounds: Sequence[RoundMeasure], form: Form, m_max: float, clients: float) -> Constants:
+    """The constants that hold in all these rounds: of each the worst."""
+    logit_lipschitz = max(one.logit_lipschitz for one in rounds)
+    mu = form.strength(m_max, logit_lipschitz)
+    return Constants(
+        m_max,
+        logit_lipschitz,
+        max(one.smoothness for one in rounds),
+        min(one.curvature for one in rounds),
+        max(one.dissimilarity for one in rounds),
+        max(one.inexactness(mu) for one in rounds),
+        clients,
+    )
+
+
+def facts(constants: Constants, forms: Sequence[Form] = FORMS) -> dict[str, Any]:
+    """The theorem for given constants, ready for JSON."""
+    letters = {letter: plain(getattr(constants, name)) for name, letter in LETTERS.items()}
+    return {"constants": letters, "forms": [form_facts(constants, form) for form in forms]}
+
+
+def form_facts(constants: Constants, form: Form) -> dict[str, Any]:
+    """One form: μ, terms, ρ, the two conditions, and the M_max with ρ > 0."""
+    found, above = promise(constants, form), threshold(constants, form)
+    return {
+        "form": form.name,
+        "mu_formula": form.formula,
+        "mu": found.strength,
+        "mu_plus_L_m": found.margin,
+        "terms": found.terms,
+        "rho": found.rho,
+        "condition_1": found.holds,
+        "condition_2": found.margin > 0,
+        "m_max_above": above,
+        "why_none": obstacle(constants),
+    }
+
+
+def run_facts(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> dict[str, Any]:
+    """A whole run, ready for JSON: every round, and the theorem for the worst constants of all rounds."""
+    worst = []
+    for form in FORMS:
+        constants = constants_of(rounds, form, m_max, clients)
+        worst.append(facts(constants, [form]))
+    return {"rounds": [round_facts(one, m_max, clients) for one in rounds], "all_rounds": worst}
+
+
+def round_facts(measured: RoundMeasure, m_max: float, clients: float) -> dict[str, Any]:
+    """One round, ready for JSON."""
+    judged = {form.name: judge(measured, form, m_max, clients) for form in FORMS}
+    return {
+        "round": measured.round,
+        "loss": measured.loss,
+        "gradient": measured.gradient,
+        "observed": measured.observed,
+        "B": plain(measured.dissimilarity),
+        "L_F": measured.smoothness,
+        "L_m": measured.curvature,
+        "L_f": measured.logit_lipschitz,
+        "least_η": plain(measured.least_inexactness),
+        "forms": {name: _judged_facts(one) for name, one in judged.items()},
+        "clients": [{k: plain(v) for k, v in asdict(one).items()} for one in measured.participants],
+    }
+
+
+def _judged_facts(judged: Judged) -> dict[str, Any]:
+    return {
+        "mu": judged.promise.strength,
+        "mu_plus_L_m": judged.promise.margin,
+        "η": plain(judged.constants.inexactness),
+        "rho": judged.promise.rho,
+        "promised": judged.promised,
+    }
+
+
+def plain(value: float) -> float | str:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else str(value)
+
+
+def theorem_lines(constants: Constants) -> list[str]:
+    """The theorem for given constants, both forms side by side, term by term."""
+    given = ", ".join(f"{letter} = {getattr(constants, name):.6g}" for name, letter in LETTERS.items())
+    return [f"Theorem 1 with {given}", "", *_side_by_side([(constants, form) for form in FORMS]), *_ranges(constants)]
+
+
+def _side_by_side(columns: Sequence[tuple[Constants, Form]]) -> list[str]:
+    promises = [promise(constants, form) for constants, form in columns]
+    rows = [
+        ("", [f"as {found.form.name}" for found in promises]),
+        ("proximal strength μ =", [found.form.formula for found in promises]),
+        ("", [number(found.strength) for found in promises]),
+        ("μ + L_m", [number(found.margin) for found in promises]),
+    ]
+    names = next((list(found.terms) for found in promises if found.terms), [])
+    rows += [(name, [number(found.terms.get(name)) for found in promises]) for name in names]
+    rows += [
+        ("ρ", [number(found.rho) for found in promises]),
+        ("condition 1: ρ > 0", ["holds" if found.holds else "fails" for found in promises]),
+        ("condition 2: μ + L_m > 0", ["holds" if found.margin > 0 else "fails" for found in promises]),
+    ]
+    return [f"{title:<44}" + "".join(f"{cell:>14}" for cell in cells) for title, cells in rows]
+
+
+def _ranges(constants: Constants) -> list[str]:
+    why = obstacle(constants)
+    if why is not None:
+        return ["", f"M_max with ρ > 0: none, in either form: {why}"]
+    found = [(form, threshold(constants, form)) for form in FORMS]
+    lines = [f"M_max with ρ > 0: above {number(above)} as {form.name}, without end" for form, above in found]
+    return ["", *lines, f"1 − ηB − B(1+η)√2/√S = {slack(constants):.4g} is above 0, which is what it takes"]
+
+
+def number(value: float | None) -> str:
+    """Four digits, or a dash for what there is not."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def run_lines(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> list[str]:
+    """A run as a table, and what it comes to."""
+    return [*_table(rounds, m_max, clients), "", *verdict(rounds, m_max, clients)]
+
+
+def _table(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> list[str]:
+    per_form = ["μ+L_m", "η", "ρ", "promised"]
+    shared = ["round", "‖∇L‖", "B", "L_F", "L_m", "L_f"]
+    head = "".join(f"{name:>9}" for name in shared) + 2 * (" │" + "".join(f"{name:>10}" for name in per_form))
+    over = " " * 9 * len(shared) + "".join(f" │{'as ' + form.name:^40}" for form in FORMS)
+    return [over.rstrip(), head + " │  observed", *(_table_row(one, m_max, clients) for one in rounds)]
+
+
+def _table_row(measured: RoundMeasure, m_max: float, clients: float) -> str:
+    shared = (measured.gradient, measured.dissimilarity, measured.smoothness, measured.curvature)
+    line = f"{measured.round:>9}" + "".join(f"{number(value):>9}" for value in (*shared, measured.logit_lipschitz))
+    for form in FORMS:
+        one = judge(measured, form, m_max, clients)
+        cells = (one.promise.margin, one.constants.inexactness, one.promise.rho, one.promised)
+        line += " │" + "".join(f"{number(value):>10}" for value in cells)
+    return f"{line} │{measured.observed:>10.4g}"
+
+
+def verdict(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> list[str]:
+    """In how many rounds the theorem has anything to say, and whether some M_max could change that."""
+    fell = sum(one.observed > 0 for one in rounds)
+    lines = [f"observed: the global training loss fell in {fell} of {len(rounds)} rounds"]
+    for form in FORMS:
+        judged = [judge(one, form, m_max, clients) for one in rounds]
+        lines.append(f"as {form.name} (μ = {form.formula}): {_counts(judged)}")
+    return [*lines, _hope(rounds, m_max, clients)]
+
+
+def _counts(judged: Sequence[Judged]) -> str:
+    total = len(judged)
+    second = sum(one.promise.margin > 0 for one in judged)
+    solved, first = sum(one.assumption for one in judged), sum(one.promise.holds for one in judged)
+    return (
+        f"μ + L_m > 0 in {second} of {total} rounds, η < 1 in {solved}, ρ > 0 in {first}"
+        f"{'' if first else ': the theorem promises no decrease anywhere'}"
+    )
+
+
+def _hope(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> str:
+    """Whether another M_max would do for the clients' models as they are, in the round kindest to the theorem.
+
+    η depends on μ and so on M_max; what is taken here is the least it can be.
+    """
+    kindest = max(rounds, key=lambda one: slack(_at_best(one, m_max, clients)))
+    constants = _at_best(kindest, m_max, clients)
+    why = obstacle(constants)
+    place = f"in round {kindest.round}, the kindest (B = {number(constants.dissimilarity)})"
+    if why is not None:
+        return f"no other M_max would help these models: {place}, η is at least {number(constants.inexactness)}; {why}"
+    needs = "; ".join(_needs(kindest, constants, form) for form in FORMS)
+    return f"another M_max: {place}, at η = {number(constants.inexactness)}, ρ > 0 would take {needs}"
+
+
+def _needs(measured: RoundMeasure, constants: Constants, form: Form) -> str:
+    """The least M_max, and the η that these models have there."""
+    above = threshold(constants, form) or 0.0
+    eta = measured.inexactness(form.strength(above, constants.logit_lipschitz))
+    return f"M_max above {number(above)} as {form.name}, where these models have η = {number(eta)}"
+
+
+def _at_best(measured: RoundMeasure, m_max: float, clients: float) -> Constants:
+    constants = constants_of([measured], FORMS[0], m_max, clients)
+    return replace(constants, inexactness=measured.least_inexactness)

@@ -1,0 +1,164 @@
+"""The command line itself: help, unknown words, one line for every mistake, interruption and broken pipes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fedssd
+from fedssd.cli import COMMANDS, main
+from fedssd.experiment import run as experiment
+from fedssd.experiment.recipe import KEYS
+
+Captured = pytest.CaptureFixture[str]
+HELPS = [(name,) for name in COMMANDS] + [("data", action) for action in ("list", "prepare", "show")]
+
+
+def one_line(capsys: Captured) -> str:
+    """What was said: exactly one line on stderr, nothing on stdout."""
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err.rstrip("\n")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("words", [(), *HELPS], ids=" ".join)
+def test_every_command_has_a_help(words: tuple[str, ...], capsys: Captured) -> None:
+    assert main([*words, "--help"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"usage: {' '.join(['fedssd', *words])}")
+    assert printed.err == ""
+    if len(words) < 2:
+        assert "examples:" in printed.out
+
+
+@pytest.mark.quick
+def test_every_key_of_a_recipe_is_a_flag_with_its_default(capsys: Captured) -> None:
+    main(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for key in KEYS:
+        assert f"--{key.replace('_', '-')}" in text
+    assert text.count("(default:") >= len(KEYS)
+
+
+@pytest.mark.quick
+def test_version_and_no_command(capsys: Captured) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fedssd {fedssd.__version__}\n"
+    assert main([]) == 0
+    assert "commands:" in capsys.readouterr().out
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("rum", "fedssd: unknown command 'rum': did you mean 'run'?"),
+        ("zebra", f"fedssd: unknown command 'zebra': known: {', '.join(COMMANDS)}"),
+        ("--versoin", "fedssd: unknown flag '--versoin': did you mean '--version'?"),
+        ("run --roundz 3", "fedssd run: unknown flag '--roundz': did you mean '--rounds'?"),
+        ("run --roundz=3", "fedssd run: unknown flag '--roundz': did you mean '--rounds'?"),
+        ("run --round 3", "fedssd run: unknown flag '--round': did you mean '--rounds'?"),  # no abbreviations
+        ("run --qqqqqq", "fedssd run: unknown flag '--qqqqqq': no flag has a similar name"),
+        ("run --rounds", "fedssd run: argument --rounds: expected one argument"),
+        ("run digits", "fedssd run: unexpected argument 'digits'"),
+        ("run --set m_max", "fedssd run: --set expects KEY=VALUE, got 'm_max'"),
+        ("run --set lr=0.1 --lr 0.2", "fedssd run: lr is given twice: 0.2 and 0.1"),
+        ("compare --method fedavg", "fedssd compare: unknown flag '--method': did you mean '--methods'?"),
+        ("compare --seed 1", "fedssd compare: unknown flag '--seed': did you mean '--seeds'?"),
+        ("compare --seeds 0,x", "fedssd compare: --seeds expects whole numbers that are not negative, got 'x'"),
+        ("compare --workers -1", "fedssd compare: --workers expects whole numbers that are not negative, got '-1'"),
+        ("methods --jsn", "fedssd methods: unknown flag '--jsn': did you mean '--json'?"),
+        ("data", "fedssd data: the following arguments are required: list|prepare|show"),
+        ("data lst", "fedssd data: unknown action 'lst': did you mean 'list'?"),
+        ("data show", "fedssd data show: the following arguments are required: name"),
+        ("partition --clients ten", "fedssd partition: argument --clients: invalid int value: 'ten'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(words: str, message: str, capsys: Captured) -> None:
+    assert main(words.split()) == 2
+    assert one_line(capsys).startswith(message)
+
+
+def test_methods(capsys: Captured) -> None:
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert "CE + (μ/2) ‖w − w_g‖²" in text
+    assert "cifar100 m_max = 0.001" in text
+    assert main(["methods", "moon", "fedssd", "--json"]) == 0
+    moon, fedssd_facts = json.loads(capsys.readouterr().out)
+    assert moon["needs"] == ["projection head"]
+    assert moon["published"]["cifar10"] == {"mu": 5.0}
+    assert fedssd_facts["needs"] == ["auxiliary set"]
+    assert fedssd_facts["options"]["square"] == "inside"
+    assert main(["methods", "fedsd"]) == 2
+    assert "did you mean 'fedssd'?" in one_line(capsys)
+
+
+OWN = """
+from dataclasses import dataclass
+from fedssd.core.contract import Local
+
+@dataclass(frozen=True)
+class Mine(Local):
+    beta: float = 0.5
+
+    def penalty(self, out, batch, target, params, sent, memory):
+        return self.beta * out.logits.square().mean(-1)
+"""
+
+
+def test_an_own_method_is_listed_without_borrowed_words(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    assert main(["methods", f"{tmp_path}/own.py:Mine"]) == 0
+    assert capsys.readouterr().out.split() == ["mine", "options", "beta", "=", "0.5"]
+
+
+def test_help_is_fast_and_needs_no_torch() -> None:
+    code = "import sys; from fedssd.cli import main; main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "False\n"
+    assert time.monotonic() - began < 2  # 0.06 s on an idle machine
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m fedssd methods | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "fedavg\n"
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)  # 0 where everything was written before head left
+
+
+def test_an_interruption_says_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def interrupted(_recipe: object, out: Path, _listen: object) -> None:
+        out.mkdir(parents=True)
+        (out / "rounds.jsonl").write_text('{"engine": "reference"}\n{"round": 1}\n{"round": 2}\n{"rou')
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(experiment, "run_recipe", interrupted)
+    assert main(["run", "--quiet"]) == 130
+    assert one_line(capsys) == "fedssd: interrupted; 2 rounds kept in runs/digits-fedssd-0"
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(experiment, "run_recipe", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["run", "--quiet"])

@@ -1,0 +1,153 @@
+"""The table's arithmetic against numbers a reader can redo, and the curves as well-formed SVG."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from fedssd.report.figures import learning_curves, nice_ticks, spaced
+from fedssd.report.tables import COLUMNS, as_csv, as_markdown, as_text, first_reaching, outstanding, remarks, tabulate
+
+pytestmark = pytest.mark.quick
+
+
+@dataclass(frozen=True)
+class Run:
+    rounds: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+def run(method: str, seed: int, accuracies: list[float], local: float | None = 0.5, megabytes: float = 2) -> Run:
+    rounds: list[dict[str, Any]] = []
+    for number, accuracy in enumerate(accuracies, start=1):
+        line: dict[str, Any] = {"round": number, "global": {"acc": accuracy}}
+        rounds.append(line | ({} if local is None else {"local": {"acc_mean": local}}))
+    final: dict[str, Any] = {"acc": accuracies[-1]}
+    if local is not None:
+        final |= {"local_acc": local, "forgetting": accuracies[-1] - local}
+    best = max(accuracies)
+    summary = {"method": method, "seed": seed, "final": final, "best": {"acc": best}}
+    return Run(rounds, summary | {"bytes_up": megabytes * 1e6, "bytes_down": 2 * megabytes * 1e6})
+
+
+RESULTS = [
+    run("fedavg", 0, [0.50, 0.72, 0.70]),  # its own final 0.70 is first reached in round 2
+    run("fedavg", 1, [0.40, 0.60, 0.74]),  # … in round 3
+    run("fedssd", 0, [0.70, 0.78, 0.80], local=0.6),  # reaches 0.70 in round 1
+    run("fedssd", 1, [0.60, 0.76, 0.84], local=0.7),  # reaches 0.74 in round 2
+    run("moon", 0, [0.50, 0.71, 0.69], megabytes=3),  # reaches 0.70 in round 2
+    run("moon", 1, [0.50, 0.60, 0.73], megabytes=3),  # never reaches 0.74
+]
+COLUMN = {column.key: column for column in COLUMNS}
+
+
+def test_means_spreads_and_paired_rounds() -> None:
+    fedavg, fedssd, moon = tabulate(RESULTS).rows
+    assert fedavg.mean("final_acc") == pytest.approx(0.72)
+    assert fedavg.std("final_acc") == pytest.approx(0.04 / math.sqrt(2))  # sample standard deviation of two numbers
+    assert fedavg.mean("best_acc") == pytest.approx(0.73)
+    assert fedavg.mean("rounds_to_baseline") == 2.5
+    assert fedssd.mean("rounds_to_baseline") == 1.5
+    assert moon.mean("rounds_to_baseline") == 2
+    assert moon.missing("rounds_to_baseline") == 1
+    assert fedssd.mean("local_acc") == pytest.approx(0.65)
+    assert fedssd.mean("forgetting") == pytest.approx((0.20 + 0.14) / 2)
+    assert moon.mean("bytes_down") == 6e6
+
+
+def test_what_stands_out() -> None:
+    table = tabulate(RESULTS)
+    # FedSSD gains 0.10 on both seeds over FedAvg and 0.11 on both over MOON: no spread, so it stands out.
+    best = outstanding(table, COLUMN["final_acc"])
+    assert best is not None
+    assert best.method == "fedssd"
+    # FedAvg and FedSSD send the same: nobody stands out.
+    assert outstanding(table, COLUMN["bytes_up"]) is None
+
+
+def test_a_gain_within_two_standard_errors_does_not_stand_out() -> None:
+    # Gains of 0.01 and 0.05: mean 0.03, standard error 0.02, and 0.03 < 2 · 0.02.
+    runs = [run("fedavg", 0, [0.7]), run("fedavg", 1, [0.7]), run("fedssd", 0, [0.71]), run("fedssd", 1, [0.75])]
+    assert outstanding(tabulate(runs), COLUMN["final_acc"]) is None
+    # Gains of 0.03 and 0.05: mean 0.04, standard error 0.01.
+    runs[2] = run("fedssd", 0, [0.73])
+    assert outstanding(tabulate(runs), COLUMN["final_acc"]) is not None
+
+
+def test_text() -> None:
+    lines = as_text(tabulate(RESULTS)).splitlines()
+    assert lines[1].split()[:2] == ["method", "accuracy"]
+    assert lines[3].split() == ["fedavg", "72.00", "±", "2.83", "73.00", "2.5", "50.00", "22.00", "2.0", "4.0"]
+    assert lines[5].split()[-6:] == ["2.0", "(1/2)", "50.00", "21.00", "3.0", "6.0"]
+    assert lines[4].split()[1] == "*82.00"
+    bold = as_text(tabulate(RESULTS), colour=True).splitlines()
+    assert "\x1b[1m82.00 ± 2.83\x1b[0m" in bold[4]
+    assert max(map(len, lines)) <= 100
+
+
+def test_markdown_and_csv() -> None:
+    table = tabulate(RESULTS)
+    markdown = as_markdown(table).splitlines()
+    assert markdown[0].startswith("| method | final accuracy % | best % |")
+    assert "| **82.00 ± 2.83** |" in markdown[3]
+    assert "2 seeds" in markdown[-1]
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon"]
+    assert float(rows[1]["final_acc_mean"]) == pytest.approx(0.82)
+    assert rows[2]["rounds_to_baseline_std"] == ""  # one seed reached it: no spread
+
+
+def test_without_fedavg_one_seed_or_local_accuracy() -> None:
+    table = tabulate([run("fedssd", 0, [0.5], local=None), run("moon", 0, [0.6], local=None)])
+    assert [column.key for column in table.columns] == ["final_acc", "best_acc", "bytes_up", "bytes_down"]
+    assert "±" not in as_text(table)
+    assert outstanding(table, COLUMN["final_acc"]) is None
+    assert remarks(table) == ["1 seed: no spread is known, so no value stands out"]
+
+
+def test_rounds_without_evaluation_are_passed_over() -> None:
+    assert first_reaching([{"round": 1}, {"round": 2, "global": {"acc": 0.9}}], 0.8) == 2
+    assert first_reaching([{"round": 1}], 0.0) is None
+
+
+def elements(svg: str, kind: str, style: str) -> list[ElementTree.Element]:
+    found = ElementTree.fromstring(svg).iter(f"{{http://www.w3.org/2000/svg}}{kind}")
+    return [element for element in found if style in element.get("class", "").split()]
+
+
+def test_the_curves_are_well_formed_and_complete() -> None:
+    svg = learning_curves(RESULTS, "digits <&> 'more'")
+    assert len(elements(svg, "polyline", "line")) == 2 * 3  # two panels, three methods
+    assert [e.text for e in elements(svg, "text", "panel")] == ["Global model", "Clients' own models, mean"]
+    assert {e.text for e in elements(svg, "text", "name")} == {"FedAvg", "FedSSD", "MOON"}
+    assert len(elements(svg, "polygon", "band")) == 3 + 1  # local accuracy varies for FedSSD alone
+
+
+@pytest.mark.parametrize("accuracies", [[0.5], [0.0, 0.0], [1.0, 1.0], [0.1, float("nan")]])
+def test_odd_results_still_make_a_picture(accuracies: list[float]) -> None:
+    svg = learning_curves([run("my_method.py:Loss<1>", 0, accuracies, local=None)])
+    assert len(elements(svg, "polyline", "line")) == 1
+    assert "nan" not in svg
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0, 100, (0, 20, 40, 60, 80, 100)), (83, 97, (80, 85, 90, 95, 100)), (90.1, 91.9, (90, 90.5, 91, 91.5, 92))],
+)
+def test_ticks_are_round_numbers_that_cover_the_range(low: float, high: float, ticks: tuple[float, ...]) -> None:
+    assert nice_ticks(low, high) == ticks
+
+
+def test_names_keep_their_order_and_distance() -> None:
+    places = spaced({"a": 100, "b": 101, "c": 300, "d": 299}, top=80, bottom=300)
+    assert [name for name, _ in sorted(places.items(), key=lambda pair: pair[1])] == ["a", "b", "d", "c"]
+    ordered = sorted(places.values())
+    assert min(b - a for a, b in pairwise(ordered)) >= 15
+    assert ordered[-1] <= 300
