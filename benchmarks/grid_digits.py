@@ -18,14 +18,14 @@ from fedssd.methods.registry import LOCALS
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST = 5
-GRID = {  # five values each, a factor of about three apart, around where each method is usually run
+GRID = {  # five values each, placed by a first, coarser look
     "fedprox": (0.003, 0.01, 0.03, 0.1, 0.3),
-    "fedcurv": (0.001, 0.01, 0.1, 1.0, 10.0),
+    "fedcurv": (0.0001, 0.001, 0.01, 0.1, 1.0),
     "moon": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "fedntd": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "fedcad": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "fedntd": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "fedcad": (0.01, 0.03, 0.1, 0.3, 1.0),
     "fedssd": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "kl": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "kl": (0.01, 0.03, 0.1, 0.3, 1.0),
     "mse": (0.001, 0.003, 0.01, 0.03, 0.1),
 }
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.experiment.recipe import KEYS, Recipe
+from fedssd.cli import COMMANDS
+from fedssd.experiment.recipe import KEYS, PAPER_METHODS, Recipe
 from fedssd.methods import LOCALS, SERVERS
-from fedssd.methods.registry import PAPER_METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -121,6 +121,12 @@ def test_every_recipe_key_is_explained_with_its_default() -> None:
         default = getattr(Recipe, key)
         written = str(default).lower() if isinstance(default, bool) else str(default)
         assert table[key][0].strip('"') == written
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_on_the_command_line_page(command: str) -> None:
+    assert f"| `fedssd {command}" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.quick

@@ -24,6 +24,7 @@ from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, Summary, header, summarise
 
+SMALL_BATCH = 50_000  # numbers in a batch of inputs
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 
 
@@ -95,8 +96,21 @@ def run_together(
     for run in runs:
         if run.folder:
             run.folder.begin(run.federation, header(run.federation, chosen, device))
-    _loop(runs, engine, listen)
+    with _fitting_threads(first):
+        _loop(runs, engine, listen)
     return [run.result() for run in runs]
+
+
+@contextmanager
+def _fitting_threads(federation: Federation) -> Iterator[None]:
+    """One thread where a batch is too small to share out: waking the others costs more than the work."""
+    before = torch.get_num_threads()
+    if federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_BATCH:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str, str]:

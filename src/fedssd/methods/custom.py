@@ -104,6 +104,8 @@ class _Trial:
         memory = local.server_memory(self.weights)
         self.sent = {"weights": self.weights, **local.broadcast(self.net, self.weights, memory, Auxiliary(x, y))}
         self.server_memory = memory
+        # Away from the global model, as after a few steps: a loss that divides by its own size is 0/0 at the start.
+        self.moved = tree.map_tree(lambda w: 0.9 * w + 0.1, self.weights)
 
     def client(self, weights: Tree, batch: Batch) -> tuple[Tree, Tree]:
         """targets, penalty, finish and upload, as an engine would call them."""
@@ -122,8 +124,9 @@ class _Trial:
 
     def plain(self) -> Tree:
         local = self.method.local
-        found, report = self.client(self.weights, self.batch)
-        progress = begin(self.method, local.start(self.sent, local.memory(self.sent)), {})
+        found, report = self.client(self.moved, self.batch)
+        local.start(self.sent, local.memory(self.sent))
+        progress = begin(self.method, self.moved, {})
         target = local.targets(self.net, self.sent, local.memory(self.sent), self.batch)
         after = local_step(self.method, self.net, progress, self.sent, local.memory(self.sent), self.batch, target)
         reports = Reports(tree.stack([report]), torch.ones(1, dtype=torch.float64), 1.0)
@@ -131,7 +134,7 @@ class _Trial:
         return {"found": found, "report": report, "weights": after.weights["params"], "server": absorbed}
 
     def batched(self) -> Tree:
-        twice = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), self.weights)
+        twice = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), self.moved)
         batch = Batch(*(torch.stack([part, part]) for part in self.batch))
         found, report = vmap(self.client)(twice, batch)
         plain = self.plain()

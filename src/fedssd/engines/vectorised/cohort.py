@@ -52,7 +52,7 @@ class Cohort:
     def _orders(self) -> Tensor:
         longest = self.rows.shape[1]
         at_once = max(1, SORTED_AT_ONCE // (longest * self.schedule.epochs))
-        parts = zip(self.seeds.split(at_once), self.clients.split(at_once), self.samples.split(at_once), strict=True)
+        parts = zip(*(torch.split(part, at_once) for part in (self.seeds, self.clients, self.samples)), strict=True)
         return torch.cat([orders(self.schedule, s, self.round, c, n, longest) for s, c, n in parts])
 
     def plan(self, first: int, last: int, width: int) -> Plan:
@@ -113,7 +113,7 @@ class Share(NamedTuple):
     """The members of one run within a pass."""
 
     job: Job
-    index: Tensor  # their positions in the pass, ascending
+    places: Tensor  # their positions in the pass, ascending
 
 
 def by_run(cohort: Cohort, width: int) -> list[Share]:
@@ -122,4 +122,4 @@ def by_run(cohort: Cohort, width: int) -> list[Share]:
     for position, member in enumerate(cohort.members[:width]):
         places.setdefault(member.run, []).append(position)
     device = cohort.world.device
-    return [Share(cohort.jobs[run], torch.tensor(index, device=device)) for run, index in sorted(places.items())]
+    return [Share(cohort.jobs[run], torch.tensor(found, device=device)) for run, found in sorted(places.items())]

@@ -48,7 +48,7 @@ class VectorisedEngine:
         width: int | None = None,
         precision: str = "fp32",
         graphs: bool | None = None,
-        compile: bool = False,
+        compile: bool | None = None,
         kernels: bool | None = None,
         notice: Callable[[str], None] = _silent,
     ) -> None:
@@ -57,7 +57,8 @@ class VectorisedEngine:
         self.precision = precision
         self.graphs = world.device.type == "cuda" if graphs is None else graphs
         self.compile = compile
-        self.kernels = available(world.device, world.dtype) if kernels is None else kernels
+        # The compiler cannot see through our kernels: a compiled batch of small models goes without them.
+        self.kernels = available(world.device, world.dtype) and not compile if kernels is None else kernels
         self._plain = net
         self._programs: dict[Any, Program] = {}
         self._size: sizing.Footprint | None = None
@@ -65,8 +66,9 @@ class VectorisedEngine:
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Local training of every job's cohort; jobs share a method but for its numbers, a model and a round."""
         same_program(jobs)
-        with _arithmetic(self.precision):
-            self._choose_width(jobs[0])
+        self._footprint(jobs[0].sent["weights"])
+        self._choose_width(jobs[0])
+        with _arithmetic(self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
             done: list[Trained] = []
             order: list[Member] = []
@@ -83,8 +85,8 @@ class VectorisedEngine:
 
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
-        with _arithmetic(self.precision):
-            size = self._footprint(tree.row(models, 0))
+        size = self._footprint(tree.row(models, 0))
+        with _arithmetic(self.precision, benchmark=False):
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
             block = sizing.evaluation_block(size, width, self.world.device)
@@ -105,12 +107,16 @@ class VectorisedEngine:
 
     def _net(self, width: int) -> Net:
         """The net as a batch of ``width`` models runs it."""
-        world, bf16 = self.world, self.precision == "bf16"
-        alone = width == 1 and world.device.type == "cuda"
+        world, bf16, alone = self.world, self.precision == "bf16", self._alone(width)
         net = self._plain
         if not alone and self.kernels:
             net = StackedNet(net, "ieee" if self.precision == "fp32" else "tf32")
         return TunedNet(net, world.dtype, world.device, bf16, alone) if alone or bf16 else net
+
+    def _alone(self, width: int) -> bool:
+        """Whether this is one large model on an accelerator, which wants its own layout and the compiler."""
+        large = self._size is not None and self._size.parameters >= sizing.LARGE_MODEL
+        return width == 1 and large and self.world.device.type == "cuda"
 
     def _attempt(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained | None:
         """One pass, or nothing when memory ran out; the next try is with half the models."""
@@ -161,12 +167,13 @@ class VectorisedEngine:
         if key not in self._programs:
             while len(self._programs) >= KEPT_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
-            one, last = tree.row(weights, 0), width == 1 and device.type == "cuda"
-            step = Step(job.method, net, Flat(one["params"], last), Flat(one["buffers"]), cohort.one_run, masked)
+            one, alone = tree.row(weights, 0), self._alone(width)
+            step = Step(job.method, net, Flat(one["params"], alone), Flat(one["buffers"]), cohort.one_run, masked)
             size = self._footprint(one)
             asked = -(-width // len(jobs)) if teachers else 0
             capacity = sizing.chunk_steps(size, width, asked, cohort.batch, device)
-            self._programs[key] = Program(step, capacity, self.graphs, device, self.compile)
+            compiled = alone if self.compile is None else self.compile
+            self._programs[key] = Program(step, capacity, self.graphs, device, compiled)
         return self._programs[key]
 
     def _sort_out(self, jobs: Sequence[Job], order: Sequence[Member], parts: list[Trained]) -> list[Trained]:
@@ -179,9 +186,9 @@ class VectorisedEngine:
         for run in range(len(jobs)):
             places = {member.place: index for index, member in enumerate(order) if member.run == run}
             index = torch.tensor([places[place] for place in range(len(places))], device=self.world.device)
-            stacked = (take(part, index) for part in (got, local, memories, reports))
+            up, own_local, kept, said, sums = (take(part, index) for part in (got, local, memories, reports, figures))
             own = Work(*(column[index] for column in work))
-            found.append(Trained(*stacked, own, take(figures, index)))
+            found.append(Trained(up, own_local, kept, said, own, sums))
         return found
 
 
@@ -195,12 +202,18 @@ def _check(precision: str, world: World, width: int | None) -> None:
 
 
 @contextmanager
-def _arithmetic(precision: str) -> Iterator[None]:
-    """TF32 on or off for the time of a call; CUDA reads these switches, the CPU does not."""
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = matmul.fp32_precision, conv.fp32_precision
-    matmul.fp32_precision = conv.fp32_precision = "tf32" if precision in ("tf32", "bf16") else "ieee"
+def _arithmetic(precision: str, benchmark: bool) -> Iterator[None]:
+    """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this."""
+    switches: tuple[tuple[Any, str, Any], ...] = (
+        (torch.backends.cuda.matmul, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),
+        (torch.backends.cudnn.conv, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),  # type: ignore[attr-defined]
+        (torch.backends.cudnn, "benchmark", benchmark),
+    )
+    before = [getattr(place, name) for place, name, _ in switches]
+    for place, name, value in switches:
+        setattr(place, name, value)
     try:
         yield
     finally:
-        matmul.fp32_precision, conv.fp32_precision = before
+        for (place, name, _), value in zip(switches, before, strict=True):
+            setattr(place, name, value)

@@ -29,7 +29,7 @@ def _evaluate_some(net: Net, world: World, models: Tree, block: int) -> Evaluati
     count = len(tree.leaves(models)[0])
     counts = torch.zeros(count, world.classes, world.classes, dtype=torch.int64, device=world.device)
     loss = torch.zeros(count, dtype=world.dtype, device=world.device)
-    for x, y in zip(world.test_x.split(block), world.test_y.split(block), strict=True):
+    for x, y in zip(torch.split(world.test_x, block), torch.split(world.test_y, block), strict=True):
         prepared = world.pipeline.test(x, world.dtype)
         logits: Tensor = over_models(lambda w, inputs: net(w, inputs).logits, count, (False, True))(models, prepared)
         counts += confusion_counts(logits, y, world.classes).to(torch.int64)  # [m, K, K]

@@ -45,9 +45,9 @@ class Flat:
 
 def _shaped(slot: Slot, part: Tensor) -> Tensor:
     if not slot.last:
-        return part.unflatten(1, slot.shape) if slot.shape else part[:, 0]
+        return part.view(len(part), *slot.shape) if slot.shape else part[:, 0]
     out, inner, height, width = slot.shape
-    return part.unflatten(1, (out, height, width, inner)).permute(0, 1, 4, 2, 3)  # [M, O, I, H, W]
+    return part.view(len(part), out, height, width, inner).permute(0, 1, 4, 2, 3)  # [M, O, I, H, W]
 
 
 def _row(slot: Slot, leaf: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedssd.core import tree
-from fedssd.core.contract import Batch, ClientData, Local, Method, Work
+from fedssd.core.contract import Batch, ClientData, Local, Method, Work, parts_of
 from fedssd.core.net import Net
 from fedssd.core.plan import Plan
 from fedssd.core.tree import Tree
-from fedssd.engines.vectorised.cohort import Cohort, by_run
-from fedssd.engines.vectorised.lift import join, over_models, take
+from fedssd.engines.vectorised.cohort import Cohort, Share, by_run
+from fedssd.engines.vectorised.lift import join, over_models
 from fedssd.engines.vectorised.step import Context, numbered
 
 BLOCK = 256  # samples a teacher answers about at once when it answers once a round
@@ -35,7 +35,9 @@ class Teachers:
 
     def __init__(self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int) -> None:
         self.method, self.net, self.cohort, self.context = method, net, cohort, context
-        self.silent = all(type(part).targets is Local.targets for part in _parts(method.local))
+        self.silent = all(type(part).targets is Local.targets for part in parts_of(method.local))
+        self._apart = getattr(net, "channels_last", False)  # a large model: one batch at a time, in its own layout
+        self._shares: dict[int, list[Share]] = {}
         self._kept: Tree | None = None
         if not (self.silent or cohort.world.pipeline.random or cohort.schedule.epochs == 1):
             self._kept = self._once(budget)
@@ -51,26 +53,29 @@ class Teachers:
     def _ask(self, batch: Batch) -> Tree:
         """One run after another: its members share the message, so its teacher is one model and one large batch."""
         width = batch.y.shape[1]
-        shares = by_run(self.cohort, width)
-        if len(shares) == 1:
-            return self._ask_run(shares[0].job.sent, slice(0, width), batch)
-        found = [
-            self._ask_run(
-                share.job.sent,
-                share.index,
-                Batch(*(part[:, share.index] for part in batch[:3]), batch.samples[share.index]),
-            )
-            for share in shares
-        ]
-        back = torch.argsort(torch.cat([share.index for share in shares]))
+        if len(self.cohort.jobs) == 1:
+            return self._ask_run(self.cohort.jobs[0].sent, slice(0, width), batch)
+        if width not in self._shares:  # kept: a list made into a device's tensor waits for the device
+            self._shares[width] = by_run(self.cohort, width)
+        shares = self._shares[width]
+        found = []
+        for job, places in shares:
+            own = Batch(batch.x[:, places], batch.y[:, places], batch.mask[:, places], batch.samples[places])
+            found.append(self._ask_run(job.sent, places, own))
+        back = torch.argsort(torch.cat([share.places for share in shares]))
         return tree.map_tree(lambda *parts: torch.cat(parts, dim=1).index_select(1, back), *found)
 
     @torch.no_grad()
     def _ask_run(self, sent: Tree, index: Any, batch: Batch) -> Tree:
         def about(numbers: Tree, memory: Tree, x: Tensor, y: Tensor, mask: Tensor, samples: Tensor) -> Tree:
             local = numbered(self.method, numbers).local
-            every_step = vmap(lambda *now: local.targets(self.net, sent, memory, Batch(*now, samples)))
-            return every_step(x, y, mask)  # one step's x is [B, …], all steps' [S, B, …]
+
+            def step(*now: Tensor) -> Tree:
+                return local.targets(self.net, sent, memory, Batch(now[0], now[1], now[2], samples))
+
+            if self._apart:
+                return tree.stack([step(*now) for now in zip(x, y, mask, strict=True)])
+            return vmap(step)(x, y, mask)  # one step's x is [B, …], all steps' [S, B, …]
 
         numbers, memory = (
             tree.map_tree(lambda leaf: leaf[index], part) for part in (self.context.numbers, self.context.memory)
@@ -80,7 +85,7 @@ class Teachers:
         return tree.map_tree(lambda leaf: leaf.transpose(0, 1), found)
 
     def _once(self, budget: int) -> Tree | None:
-        """Every member's targets for all its samples [M, n, …], or nothing where they do not fit or are not per sample."""
+        """Every member's targets for all its samples [M, n, …]; nothing where they do not fit or are not per sample."""
         cohort = self.cohort
         block = min(BLOCK, cohort.rows.shape[1])
         block += block == cohort.world.classes  # so that a target per class is not mistaken for one per sample
@@ -144,10 +149,3 @@ def _close_part(
         Work(*(column[part] for column in work)),
     )
     return found
-
-
-def _parts(local: Local) -> tuple[Local, ...]:
-    return getattr(local, "parts", ()) or (local,)
-
-
-__all__ = ["Teachers", "close", "starts", "take"]

@@ -53,16 +53,22 @@ class _Catch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is F.conv2d and not kwargs:
-            x, weight, bias, stride, padding, dilation, groups = (*args, *_DEFAULTS[len(args) :])
+            given: list[Any] = [*args, *_DEFAULTS[len(args) :]]
+            x, weight, bias, stride, padding, dilation, groups = given
             plain = _pair(stride) == _pair(dilation) == (1, 1) and groups == 1 and not isinstance(padding, str)
             plain = plain and x.dtype == weight.dtype == torch.float32
             if plain and _small(weight) and _pair(padding)[0] == _pair(padding)[1]:
-                return _Convolution.apply(x, weight, bias, _pair(padding)[0], self.precision)
-        if func is torch.max_pool2d and _halves(*args, **(kwargs or {})):
-            return _Pool.apply(args[0])
+                return _apply(_Convolution, x, weight, bias, _pair(padding)[0], self.precision)
+        if func in _POOLS and _halves(*args, **(kwargs or {})):
+            return _apply(_Pool, args[0])
         return func(*args, **(kwargs or {}))
 
 
+_POOLS = (
+    torch.max_pool2d,
+    F.max_pool2d,
+    getattr(F, "_max_pool2d", None),
+)  # by the layer, by its function, by its inner function
 _DEFAULTS = (None, None, None, 1, 0, 1, 1)
 
 
@@ -77,11 +83,17 @@ def _small(weight: Tensor) -> bool:
 
 
 def _halves(
-    x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> bool:
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> bool:  # fmt: skip
     """Whether a pool takes the largest of 2 × 2 squares that do not overlap."""
-    squares = _pair(kernel) == _pair(stride or kernel) == (2, 2) and _pair(padding) == (0, 0)
-    return squares and _pair(dilation) == (1, 1) and not ceil_mode and x.dtype == torch.float32 and x.is_cuda
+    squares = _pair(kernel_size) == _pair(stride or kernel_size) == (2, 2) and _pair(padding) == (0, 0)
+    return squares and _pair(dilation) == (1, 1) and not (ceil_mode or return_indices) and x.dtype == torch.float32
+
+
+def _apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
+    found: Tensor = function.apply(*args)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Convolution(torch.autograd.Function):
@@ -89,23 +101,22 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, precision: str) -> Tensor:
-        return F.conv2d(x, weight, bias, padding=padding)
+        from fedssd.engines.vectorised import triton_conv
+
+        own = bias[None] if bias is not None else None
+        return triton_conv.forward(x[None], weight[None], own, padding, precision)[0]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, weight, bias, ctx.padding, _ = inputs
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        x, weight, bias, ctx.padding, ctx.precision = inputs
         ctx.biased = bias is not None
         ctx.save_for_backward(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        pads = [ctx.padding, ctx.padding]
-        sizes, wanted = [weight.shape[0]], list(ctx.needs_input_grad[:3])
-        found = torch.ops.aten.convolution_backward(
-            dy, x, weight, sizes if ctx.biased else None, [1, 1], pads, [1, 1], False, [0, 0], 1, wanted
-        )
-        return (*found, None, None)
+        found = _gradients(ctx, x[None], weight[None], dy[None])
+        return (*(part[0] if part is not None else None for part in found), None, None)
 
     @staticmethod
     def vmap(
@@ -120,11 +131,11 @@ class _Convolution(torch.autograd.Function):
         x_dim, weight_dim, bias_dim = in_dims[:3]
         if weight_dim is None and bias_dim is None:  # many batches, one model: one large batch
             folded = x.movedim(x_dim, 0)
-            out = _Convolution.apply(folded.flatten(0, 1), weight, bias, padding, precision)
-            return out.unflatten(0, folded.shape[:2]), 0  # type: ignore[no-untyped-call]
+            out = _apply(_Convolution, folded.flatten(0, 1), weight, bias, padding, precision)
+            return out.view(*folded.shape[:2], *out.shape[1:]), 0
         size = info.batch_size
         stacked = [_front(part, dim, size) for part, dim in ((x, x_dim), (weight, weight_dim), (bias, bias_dim))]
-        return _Stacked.apply(*stacked, padding, precision), 0  # type: ignore[no-untyped-call]
+        return _apply(_Stacked, *stacked, padding, precision), 0
 
 
 def _front(part: Tensor | None, dim: int | None, size: int) -> Tensor | None:
@@ -146,13 +157,18 @@ class _Stacked(torch.autograd.Function):
         return triton_conv.forward(x, weight, bias, padding, precision)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        from fedssd.engines.vectorised import triton_conv
-
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        by_weight, by_bias = triton_conv.weight_gradient(x, dy, weight.shape[-2:], ctx.padding, ctx.precision)
-        by_x = triton_conv.input_gradient(weight, dy, ctx.padding, ctx.precision) if ctx.needs_input_grad[0] else None
-        return by_x, by_weight, by_bias if ctx.biased else None, None, None
+        return (*_gradients(ctx, x, weight, dy), None, None)
+
+
+def _gradients(ctx: Any, x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """By x (where wanted), weight and bias, all stacked."""
+    from fedssd.engines.vectorised import triton_conv
+
+    by_weight, by_bias = triton_conv.weight_gradient(x, dy, weight.shape[-2:], ctx.padding, ctx.precision)
+    by_x = triton_conv.input_gradient(weight, dy, ctx.padding, ctx.precision) if ctx.needs_input_grad[0] else None
+    return by_x, by_weight, by_bias if ctx.biased else None
 
 
 class _Pool(torch.autograd.Function):
@@ -169,11 +185,12 @@ class _Pool(torch.autograd.Function):
         ctx.save_for_backward(inputs[0], output)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
         from fedssd.engines.vectorised import triton_conv
 
-        return triton_conv.pool_gradient(*ctx.saved_tensors, dy)
+        x, out = ctx.saved_tensors
+        return triton_conv.pool_gradient(x, out, dy)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
-        return _Pool.apply(x.movedim(in_dims[0], 0)), 0  # type: ignore[no-untyped-call]
+    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
+        return _apply(_Pool, x.movedim(in_dims[0], 0)), 0

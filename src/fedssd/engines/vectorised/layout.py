@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -79,7 +80,7 @@ def rungs(steps: Sequence[int]) -> list[Rung]:
     found: list[Rung] = []
     widths = [*ladder(len(steps)), 0]
     first = 0
-    for width, narrower in zip(widths, widths[1:], strict=False):
+    for width, narrower in pairwise(widths):
         last = steps[narrower]  # from here on the models behind the narrower prefix are done
         if last > first:
             found.append(Rung(width, first, last))

@@ -67,7 +67,7 @@ class Program:
         state, context = self._head(width), self._rows(width)
         for number in range(steps):
             now = _map(lambda leaf, n=number: leaf[n], tuple(chunk))
-            _store(state, self._function(width, state, context, *now)(state, context, *now))
+            self._function(width, state, context, *now)(state, context, *now)
 
     @property
     def weights(self) -> Tree:
@@ -112,9 +112,13 @@ class Program:
             return self._functions[width]
         self._uses[width] = self._uses.get(width, 0) + 1
         if not self.compiled and (self.graphs or self._uses[width] <= RECORD_AFTER):
-            return self.step
-        self._functions[width] = record(self.step, args, self.compiled)
+            return self._advance
+        self._functions[width] = record(self._advance, args, self.compiled)
         return self._functions[width]
+
+    def _advance(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> None:
+        """One step in place: the compiler then writes results where they belong instead of copying them there."""
+        _store(state, self.step(state, context, x, y, mask, target))
 
     def _replay(self, width: int) -> Callable[[], None]:
         if width not in self._replays:
@@ -126,11 +130,11 @@ class Program:
         function = self._function(width, state, context, *self._now(width))
 
         def once() -> None:
-            _store(state, function(state, context, *self._now(width)))
+            function(state, context, *self._now(width))
             self._place.add_(1)
 
         kept = [part.clone() for part in state]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):

@@ -11,21 +11,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 
-def record(function: Callable[..., Any], args: tuple[Any, ...], compiled: bool = False) -> Callable[..., Any]:
-    """``function`` for arguments of these very shapes, as recorded operations; optionally fused by the compiler."""
+def record(function: Callable[..., None], args: tuple[Any, ...], compiled: bool = False) -> Callable[..., None]:
+    """A function that works in place, for arguments of these very shapes, as recorded operations.
+
+    Recording runs it once, on copies. Optionally the compiler fuses what was recorded.
+    """
     leaves, shape = pytree.tree_flatten(args)
-    out_shape: list[Any] = []
 
-    def on_leaves(*tensors: Tensor) -> list[Tensor]:
-        found, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(tensors), shape)))
-        out_shape.append(spec)
-        return found
+    def on_leaves(*tensors: Tensor) -> None:
+        function(*pytree.tree_unflatten(list(tensors), shape))
 
-    recorded: Callable[..., Any] = make_fx(on_leaves)(*leaves)
+    recorded: Callable[..., Any] = make_fx(on_leaves)(*(leaf.clone() for leaf in leaves))
     if compiled:
         recorded = torch.compile(recorded, fullgraph=True, dynamic=False)
-
-    def replay(*now: Any) -> Any:
-        return pytree.tree_unflatten(recorded(*pytree.tree_leaves(now)), out_shape[0])
-
-    return replay
+    return lambda *now: recorded(*pytree.tree_leaves(now))

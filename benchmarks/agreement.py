@@ -1,0 +1,155 @@
+"""Do the engines agree on this device? Reference and vectorised in float64, plans on CPU and device, our kernels.
+
+    python benchmarks/agreement.py
+
+Prints the largest difference for every method, with and without batch norm, over a few rounds of ragged clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Method
+from fedssd.core.net import Net, Outputs, weights_of
+from fedssd.core.plan import Schedule, batches, orders
+from fedssd.core.randomness import sample_cohort
+from fedssd.core.round import ClientStore, close_round, first_state, open_round
+from fedssd.core.solver import SGD
+from fedssd.data.augment import Pipeline
+from fedssd.engines.base import Engine, Job, World
+from fedssd.engines.reference import ReferenceEngine
+from fedssd.engines.vectorised import VectorisedEngine
+from fedssd.engines.vectorised.kernels import available
+from fedssd.methods.registry import LOCALS, build_local
+
+SIZES = [30, 5, 24, 17, 3, 41]
+
+
+class Tiny(nn.Module):
+    def __init__(self, batch_norm: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3) if batch_norm else nn.Identity()
+        self.hidden, self.out = nn.Linear(12, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Outputs:
+        features = torch.relu(self.hidden(torch.max_pool2d(torch.relu(self.norm(self.conv(x))), 2).flatten(1)))
+        return Outputs(self.out(features), features)
+
+
+def methods(spec: str, runs: int) -> list[Method]:
+    found = []
+    for run in range(runs):
+        strengths = {n: {LOCALS[n].strength: 0.1 * (run + 1)} for n in spec.split("+") if LOCALS[n].strength}
+        found.append(Method(build_local(spec, strengths), solver=SGD(0.05 / (run + 1), 0.9 - 0.2 * run, 1e-3)))  # type: ignore[arg-type]
+    return found
+
+
+def difference(spec: str, batch_norm: bool, runs: int, rounds: int, device: str) -> float:
+    """The largest difference of anything the two engines hand back."""
+    torch.manual_seed(0)
+    x = torch.randn(sum(SIZES), 1, 4, 4, dtype=torch.float64).to(device)
+    y = torch.randint(0, 4, (len(x),)).to(device)
+    world = World(x, y, x[:37], y[:37], 4, Pipeline(), torch.float64)
+    module = Tiny(batch_norm).double().to(device)
+    net, weights, schedule = Net(module), weights_of(module), Schedule(2, 8, drop_partial=batch_norm)
+    rows = [part.to(device) for part in torch.randperm(len(x)).split(SIZES)]
+    auxiliary, chosen = Auxiliary(x[:20], y[:20]), methods(spec, runs)
+
+    def play(engine: Engine) -> list[Any]:
+        states = [first_state(method, weights) for method in chosen]
+        stores = [ClientStore(len(SIZES)) for _ in chosen]
+        found: list[Any] = []
+        for round_ in range(rounds):
+            jobs = []
+            for run, method in enumerate(chosen):
+                clients = sample_cohort(run, round_, len(SIZES), 4)
+                sent = open_round(net, method, states[run], auxiliary)
+                memories = stores[run].get(clients, method.local.memory(sent))
+                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories))
+            for run, trained in enumerate(engine.train(jobs)):
+                stores[run].put(jobs[run].clients, trained.memories)
+                states[run] = close_round(net, chosen[run], states[run], trained, len(SIZES), auxiliary)
+                found.append(trained)
+        return [*found, states, engine.evaluate(tree.stack([state.weights for state in states]))]
+
+    left = play(ReferenceEngine(net, world, schedule))
+    right = play(VectorisedEngine(net, world, schedule, precision="fp64"))
+    return max(float((a - b).abs().max()) for a, b in zip(tensors(left), tensors(right), strict=True))
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors(part)
+
+
+def same_plans(device: str) -> bool:
+    """Whether the device draws the CPU's batches and augmentation words, bit by bit."""
+    schedule, counts = Schedule(3, 64), torch.tensor([500, 77, 64, 3])
+
+    def plan(where: str) -> list[Tensor]:
+        samples, clients, seeds = (part.to(where) for part in (counts, torch.arange(4), torch.tensor([0, 1, 2**31, 5])))
+        order = orders(schedule, seeds, 11, clients, samples, 500)
+        per_epoch = torch.tensor([schedule.steps_per_epoch(int(n)) for n in counts]).to(where)
+        steps = torch.arange(24).to(where)
+        return [order, *batches(schedule, order, seeds, 11, clients, samples, per_epoch, steps, 64)]
+
+    return all(torch.equal(a, b.cpu()) for a, b in zip(plan("cpu"), plan(device), strict=True))
+
+
+def kernel_errors(device: str) -> dict[str, float]:
+    """Relative errors of our convolutions against float64, on the CNN's two layers and a padded one."""
+    from fedssd.engines.vectorised import triton_conv
+
+    found = {}
+    for name, (inputs, outputs, size, side, pad) in {
+        "conv1": (3, 6, 5, 32, 0), "conv2": (6, 16, 5, 14, 0), "padded": (8, 16, 3, 9, 1)
+    }.items():  # fmt: skip
+        x = torch.randn(7, 13, inputs, side, side, device=device, dtype=torch.float64, requires_grad=True)
+        w = torch.randn(7, outputs, inputs, size, size, device=device, dtype=torch.float64, requires_grad=True)
+        b = torch.randn(7, outputs, device=device, dtype=torch.float64, requires_grad=True)
+        exact = torch.stack([F.conv2d(x[i], w[i], b[i], padding=pad) for i in range(7)])
+        slope = torch.randn_like(exact)
+        wanted = (exact.detach(), *torch.autograd.grad(exact, (x, w, b), slope))
+        x32, w32, b32, s32 = (part.detach().float() for part in (x, w, b, slope))
+        for precision in ("ieee", "tf32"):
+            got = (
+                triton_conv.forward(x32, w32, b32, pad, precision),
+                triton_conv.input_gradient(w32, s32, pad, precision),
+                *triton_conv.weight_gradient(x32, s32, w.shape[-2:], pad, precision),
+            )
+            for part, a, g in zip(("y", "dx", "dw", "db"), wanted, got, strict=True):
+                found[f"{name} {precision} {part}"] = float((g - a).norm() / a.norm())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=2)
+    args = parser.parse_args()
+    print("plans equal bit by bit:", same_plans(args.device), flush=True)
+    if available(torch.device(args.device), torch.float32):
+        for name, error in kernel_errors(args.device).items():
+            print(f"{name:<18} {error:.1e}")
+    worst = 0.0
+    for spec in (*LOCALS, "fedssd+fedprox+moon"):
+        found = [difference(spec, norm, args.runs, args.rounds, args.device) for norm in (False, True)]
+        worst = max(worst, *found)
+        print(f"{spec:<20} plain {found[0]:.1e}  batch norm {found[1]:.1e}", flush=True)
+    print(f"largest difference {worst:.1e}")
+
+
+if __name__ == "__main__":
+    main()

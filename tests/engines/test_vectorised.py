@@ -1,0 +1,235 @@
+"""The vectorised engine gives what the reference engine gives: every method, every shape of cohort, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Local, Method, Server
+from fedssd.core.net import Net, Outputs, weights_of
+from fedssd.core.plan import Schedule
+from fedssd.core.randomness import sample_cohort
+from fedssd.core.round import ClientStore, close_round, first_state, open_round
+from fedssd.core.solver import SGD
+from fedssd.data.augment import Pipeline, pipeline
+from fedssd.engines.base import Engine, Job, World
+from fedssd.engines.reference import ReferenceEngine
+from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.engines.vectorised.layout import ladder, rungs
+from fedssd.methods.registry import LOCALS, SERVERS
+
+SIZES = [30, 5, 24, 17, 3, 41]  # ragged, two of them below one batch of 8
+CLASSES, ROUNDS, COHORT = 4, 5, 4
+METHODS = [*LOCALS, "fedssd+fedprox+moon"]
+
+
+class Tiny(nn.Module):
+    def __init__(self, channels: int, side: int, batch_norm: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3) if batch_norm else nn.Identity()
+        self.pool = nn.MaxPool2d(side // 2)
+        self.hidden, self.out = nn.Linear(12, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Outputs:
+        features = torch.relu(self.hidden(self.pool(torch.relu(self.norm(self.conv(x)))).flatten(1)))
+        return Outputs(self.out(features), features)
+
+
+class Setting:
+    """Random data, a tiny model and a partition."""
+
+    def __init__(self, batch_norm: bool = False, images: bool = False) -> None:
+        draw = torch.Generator().manual_seed(7)
+        count = sum(SIZES)
+        if images:
+            shape, flow = (3, 32, 32), pipeline("moon", "cifar10", (3, 32, 32))
+            x = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=draw)
+        else:
+            shape, flow = (1, 4, 4), Pipeline()
+            x = torch.randn(count, *shape, dtype=torch.float64, generator=draw)
+        y = torch.randint(0, CLASSES, (count,), generator=draw)
+        self.world = World(x, y, x[:37], y[:37], CLASSES, flow, torch.float64)
+        module = Tiny(shape[0], shape[-1], batch_norm).double()
+        drawn = tree.map_tree(lambda w: 0.3 * torch.randn(w.shape, dtype=w.dtype, generator=draw), weights_of(module))
+        if batch_norm:
+            drawn["buffers"]["norm.running_var"] = drawn["buffers"]["norm.running_var"].abs() + 0.5
+        self.net, self.weights = Net(module), drawn
+        self.schedule = Schedule(epochs=2, batch=8, drop_partial=batch_norm)
+        self.rows = list(torch.randperm(count, generator=draw).split(SIZES))
+        self.auxiliary = Auxiliary(flow.test(x[:20], torch.float64), y[:20])
+
+    def engines(self, **options: Any) -> tuple[Engine, Engine]:
+        parts = self.net, self.world, self.schedule
+        return ReferenceEngine(*parts), VectorisedEngine(*parts, precision="fp64", **options)
+
+    def play(self, engine: Engine, methods: Sequence[Method]) -> list[Any]:
+        """Five rounds of several runs, four of six clients a round; everything that came back."""
+        states = [first_state(method, self.weights) for method in methods]
+        stores = [ClientStore(len(SIZES)) for _ in methods]
+        found: list[Any] = []
+        for round_ in range(ROUNDS):
+            jobs = [self.job(method, states[r], stores[r], r + 3, round_) for r, method in enumerate(methods)]
+            for run, trained in enumerate(engine.train(jobs)):
+                stores[run].put(jobs[run].clients, trained.memories)
+                states[run] = close_round(self.net, methods[run], states[run], trained, len(SIZES), self.auxiliary)
+                found.append(trained)
+        return [*found, states, engine.evaluate(tree.stack([state.weights for state in states]))]
+
+    def job(self, method: Method, state: Any, store: ClientStore, seed: int, round_: int) -> Job:
+        clients = sample_cohort(seed, round_, len(SIZES), COHORT)
+        sent = open_round(self.net, method, state, self.auxiliary)
+        memories = store.get(clients, method.local.memory(sent))
+        return Job(method, sent, seed, round_, clients, [self.rows[client] for client in clients], memories)
+
+
+def local_named(spec: str, factor: float = 1.0) -> Local:
+    parts = []
+    for name in spec.split("+"):
+        kind = LOCALS[name]
+        parts.append(replace(kind(), **({kind.strength: 0.1 * factor} if kind.strength else {})))
+    return sum(parts[1:], parts[0])  # type: ignore[arg-type]
+
+
+def several(spec: str, runs: int, server: type[Server] = Server) -> list[Method]:
+    """Runs that differ in every number."""
+    return [
+        Method(local_named(spec, 1.0 + r), server(), SGD(0.05 / (r + 1), 0.9 - 0.2 * r, 1e-3 * r)) for r in range(runs)
+    ]
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors(part)
+
+
+def shape_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: shape_of(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [type(value), *(shape_of(part) for part in value)]
+    return tuple(value.shape) if isinstance(value, Tensor) else value
+
+
+def assert_agree(setting: Setting, methods: Sequence[Method], **options: Any) -> None:
+    reference, vectorised = setting.engines(**options)
+    expected, found = setting.play(reference, methods), setting.play(vectorised, methods)
+    assert shape_of(found) == shape_of(expected)
+    for a, b in zip(tensors(expected), tensors(found), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
+@pytest.mark.parametrize("spec", METHODS)
+def test_three_runs_at_once_agree_with_the_reference(spec: str, batch_norm: bool) -> None:
+    assert_agree(Setting(batch_norm), several(spec, 3))
+
+
+@pytest.mark.parametrize("spec", METHODS)
+def test_one_run_in_several_passes_agrees_with_the_reference(spec: str) -> None:
+    assert_agree(Setting(), several(spec, 1), width=3)
+
+
+@pytest.mark.parametrize("server", [name for name in SERVERS if name != "fedavg"])
+def test_every_server_half_agrees_with_the_reference(server: str) -> None:
+    assert_agree(Setting(), several("fedssd", 2, SERVERS[server]), width=5)
+
+
+@pytest.mark.parametrize("spec", ["fedavg", "moon", "fedssd"])
+def test_augmented_images_agree_with_the_reference(spec: str) -> None:
+    setting = Setting(images=True)
+    assert setting.world.pipeline.random
+    assert_agree(setting, several(spec, 1))
+
+
+def test_one_model_at_a_time_agrees_with_the_reference() -> None:
+    assert_agree(Setting(batch_norm=True), several("fedcurv", 1), width=1)
+
+
+def test_a_recorded_step_agrees_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedssd.engines.vectorised.program.RECORD_AFTER", 0)
+    assert_agree(Setting(), several("fedssd", 2))
+
+
+def first_jobs(setting: Setting, methods: Sequence[Method], round_: int = 0) -> list[Job]:
+    stores = [ClientStore(len(SIZES)) for _ in methods]
+    return [
+        setting.job(method, first_state(method, setting.weights), store, 3, round_)
+        for method, store in zip(methods, stores, strict=True)
+    ]
+
+
+def test_jobs_that_do_not_share_a_program_are_refused() -> None:
+    setting = Setting()
+    _, engine = setting.engines()
+    mixed = first_jobs(setting, [*several("fedavg", 1), *several("fedprox", 1)])
+    with pytest.raises(ValueError, match="share a method"):
+        engine.train(mixed)
+    words = [Method(replace(LOCALS["mse"](), reduction=word)) for word in ("sum", "mean")]  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="share a method"):
+        engine.train(first_jobs(setting, words))
+    rounds = [*first_jobs(setting, several("fedavg", 1)), *first_jobs(setting, several("fedavg", 1), round_=1)]
+    with pytest.raises(ValueError, match="one round"):
+        engine.train(rounds)
+
+
+def test_running_out_of_memory_halves_the_width_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, said = Setting(), []
+    reference, engine = setting.engines(width=4, notice=said.append)
+    whole = engine._pass  # type: ignore[attr-defined]
+
+    def small_memory(jobs: Any, members: Any) -> Any:
+        if len(members) > 2:
+            raise torch.OutOfMemoryError("too many")
+        return whole(jobs, members)
+
+    monkeypatch.setattr(engine, "_pass", small_memory)
+    jobs = first_jobs(setting, several("fedavg", 1))
+    for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+    assert said == ["vectorised: out of memory with 4 models at once, going on with 2"]
+
+
+def test_a_model_with_batch_norm_refuses_partial_batches() -> None:
+    setting = Setting(batch_norm=True)
+    setting.schedule = replace(setting.schedule, drop_partial=False)
+    _, engine = setting.engines()
+    with pytest.raises(ValueError, match="drop_partial"):
+        engine.train(first_jobs(setting, several("fedavg", 1)))
+
+
+@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"precision": "fp32"}, {"precision": "fp64", "width": 0}])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    setting = Setting()
+    with pytest.raises(ValueError, match=r"expects|does not go"):
+        VectorisedEngine(setting.net, setting.world, setting.schedule, **options)
+
+
+def test_the_ladder_covers_every_step_and_has_six_rungs_at_most() -> None:
+    steps = sorted([7, 90, 3, 40, 40, 12, 1, 66, 8, 25, 5], reverse=True)
+    found = rungs(steps)
+    assert len(found) <= 6
+    assert found[0].first == 0
+    assert found[-1].last == max(steps)
+    assert all(a.last == b.first for a, b in pairwise(found))
+    for rung in found:  # whoever still has steps to take is on the rung
+        assert sum(count > rung.first for count in steps) <= rung.width
+    assert ladder(10) == [10, 9, 7, 5, 4, 2]
+    assert rungs([5, 5, 5]) == [(3, 0, 5)]
+
+
+def test_auto_batches_small_models_and_accelerators() -> None:
+    assert choose_engine("cpu", 6_000, 64, 10, 1)[0] == "vectorised"
+    assert choose_engine("cpu", 62_006, 3072, 10, 1)[0] == "reference"
+    assert choose_engine("cpu", 6_000, 64, 1, 1)[0] == "reference"
+    assert choose_engine("cuda", 23_000_000, 3072, 10, 1)[0] == "vectorised"
