@@ -27,7 +27,7 @@ from fedssd.engines.vectorised.program import Chunk, Program
 from fedssd.engines.vectorised.step import Context, Step
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
-KEPT_PROGRAMS = 4  # each holds its buffers and graphs
+KEPT_PROGRAMS = 8  # each holds its buffers and graphs; the oldest goes first
 
 
 def _silent(_: str) -> None:
@@ -119,16 +119,20 @@ class VectorisedEngine:
         return width == 1 and large and self.world.device.type == "cuda"
 
     def _attempt(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained | None:
-        """One pass, or nothing when memory ran out; the next try is with half the models."""
+        """One pass, or nothing when memory ran out: the next try has fewer programs kept, or half the models."""
         try:
             return self._pass(jobs, members)
         except torch.OutOfMemoryError:
-            if len(members) == 1:
+            others = len(self._programs) > 1
+            if len(members) == 1 and not others:
                 raise
         self._programs.clear()
         torch.cuda.empty_cache()
-        self.width = len(members) // 2
-        self.notice(f"vectorised: out of memory with {len(members)} models at once, going on with {self.width}")
+        if others:
+            self.notice("vectorised: out of memory, letting go of the programs of other cohorts")
+        else:
+            self.width = len(members) // 2
+            self.notice(f"vectorised: out of memory with {len(members)} models at once, going on with {self.width}")
         return None
 
     def _pass(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained:

@@ -41,6 +41,7 @@ class Program:
         self._chunk: Chunk | None = None
         self._place = torch.zeros(1, dtype=torch.int64, device=device)
         self._replays: dict[int, Callable[[], None]] = {}
+        self._pool: Any = None
         self._uses: dict[int, int] = {}
         self._functions: dict[int, Callable[..., Any]] = {}
 
@@ -142,7 +143,9 @@ class Program:
                 once()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=self._pool):  # no result outlives a replay, so all widths share their memory
             once()
         _store(state, State(*kept))  # warm-up moved the models
         self._place.zero_()

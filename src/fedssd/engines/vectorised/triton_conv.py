@@ -29,6 +29,7 @@ class Tile(NamedTuple):
 # Measured on an H200. Loading ahead (more than one stage) makes these kernels three to eight times slower.
 FORWARD = Tile(128, 16)
 WEIGHT = Tile(64, 32)
+MOST = 2**31 - 1  # entries one model's tensor may have: within a model kernels count in 32 bits
 SPLITS = 64  # parts a weight gradient's sum over pixels is cut into; a handful of models then fill the device
 
 
@@ -130,6 +131,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, padding: int, precision: 
     models, batch, channels, height, width = x.shape
     outputs, kernel = w.shape[1], w.shape[-2:]
     out = x.new_empty(models, batch, outputs, height - kernel[0] + 1, width - kernel[1] + 1)
+    if max(x[0].numel(), out[0].numel()) > MOST:
+        return torch.cat([forward(part, w, bias, 0, precision, tile) for part in x.chunk(2, dim=1)], dim=1)
     grid = (triton.cdiv(batch * out.shape[-2] * out.shape[-1], tile.pixels), models)
     given = w if bias is None else bias.contiguous()
     _forward[grid](

@@ -1,0 +1,25 @@
+"""Every local half with every server half, with and without batch norm: both engines agree over five rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_vectorised import Setting, assert_agree, several
+
+from fedssd.core.contract import Method, Server
+from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.methods.servers.feddf import FedDF
+
+
+def short(server: Server) -> Server:
+    """A few steps of server training say as much as a hundred."""
+    return replace(server, steps=4) if isinstance(server, FedDF) else server
+
+
+@pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("local", LOCALS)
+def test_pair_agrees_with_the_reference(local: str, server: str, batch_norm: bool) -> None:
+    methods = [Method(m.local, short(m.server), m.solver) for m in several(local, 2, SERVERS[server])]
+    assert_agree(Setting(batch_norm), methods)
