@@ -115,9 +115,9 @@ def next_command(
         seeds = range(5)
     else:
         given = {**given, "partition": "classes:2" if recipe.partition != "classes:2" else "dirichlet:0.1"}
-    words = ["fedssd", "compare", *as_flags(path, given)]
+    words = ["compare", *as_flags(path, given)]
     if tuple(methods) != PAPER_METHODS:
         words += ["--methods", ",".join(methods)]
     if ",".join(map(str, seeds)) != SEEDS:
         words += ["--seeds", ",".join(map(str, seeds))]
-    return shlex.join(words)
+    return f"{places.program()} {shlex.join(words)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedssd.cli.parser import examples
 
 if TYPE_CHECKING:
-    from fedssd.core.contract import Local
+    from fedssd.core.contract import Local, Server
 
 EXAMPLES = examples(
     "fedssd methods                   all of them",
@@ -34,17 +34,36 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print the methods asked for."""
-    from fedssd.methods.registry import LOCALS, local_kinds
+    from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
 
-    names = args.names or list(LOCALS)
-    methods = [facts(kind) for name in names for kind in local_kinds(name)]
+    locals_asked = (
+        [name for name in args.names if name in LOCALS or name not in SERVERS] if args.names else list(LOCALS)
+    )
+    servers_asked = [name for name in SERVERS if name != "fedavg" and (name in args.names or not args.names)]
+    methods = [facts(kind) for name in locals_asked for kind in local_kinds(name)]
+    methods += [server_facts(SERVERS[name]) for name in servers_asked]
     if args.json:
         print(json.dumps(methods, ensure_ascii=False))
         return 0
     print("\n\n".join("\n".join(_lines(method)) for method in methods))
     if not args.names:
-        print("\nset an option with --set fedssd.m_max=0.3; add methods up with --method fedssd+fedprox")
+        print("\nset an option with --set fedssd.m_max=0.3; add local halves up with --method fedssd+fedprox;")
+        print("any local half goes with any server half: --method fedssd --server fednova")
     return 0
+
+
+def server_facts(kind: type[Server]) -> dict[str, Any]:
+    """What a user can know about a server half."""
+    return {
+        "name": kind.name,
+        "half": "server",
+        "formula": kind.formula,
+        "paper": kind.paper,
+        "options": {field.name: field.default for field in fields(kind)},
+        "strength": None,
+        "published": {},
+        "needs": ["auxiliary set"] if kind.needs_auxiliary else [],
+    }
 
 
 def facts(kind: type[Local]) -> dict[str, Any]:
@@ -58,6 +77,7 @@ def facts(kind: type[Local]) -> dict[str, Any]:
     needs = {"auxiliary set": kind.needs_auxiliary, "projection head": kind.needs_head}
     return {
         "name": kind.name,
+        "half": "local",
         "formula": own(kind.formula),
         "paper": own(kind.paper),
         "options": {field.name: field.default for field in fields(kind)},
@@ -74,7 +94,7 @@ def _lines(method: dict[str, Any]) -> list[str]:
         for dataset, values in method["published"].items()
     )
     rows = {
-        "loss": method["formula"],
+        "loss" if method["half"] == "local" else "server half": method["formula"],
         "options": options,
         "paper's values": published,
         "needs": ", ".join(method["needs"]),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -69,6 +72,16 @@ def _is_finished(summary: Path) -> bool:
     """An interrupted run may leave a summary too, of fewer rounds than it should have had."""
     content = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {"rounds": 0, "of_rounds": 1}
     return bool(content["rounds"] == content["of_rounds"])
+
+
+def program() -> str:
+    """How to call this program again from here: its name if it is on the path, else the way it was called."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m fedssd"
+    if shutil.which("fedssd") or called.name != "fedssd":
+        return "fedssd"
+    return os.path.relpath(called)
 
 
 def many(count: int, thing: str) -> str:

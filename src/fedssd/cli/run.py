@@ -91,8 +91,8 @@ def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe
     """The same setting against FedAvg, over three seeds."""
     rival = "fedavg" if recipe.method != "fedavg" else "fedssd"
     same = as_flags(path, {key: value for key, value in given.items() if key not in ("method", "seed")})
-    words = ["fedssd", "compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
-    return shlex.join(words)
+    words = ["compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
+    return f"{places.program()} {shlex.join(words)}"
 
 
 def as_flags(path: Path | None, given: dict[str, str | bool]) -> list[str]:
