@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.engines import vectorised
+from fedssd.engines.vectorised import cpu_pool
 from fedssd.engines.vectorised.kernels import StackedNet
 
 MODELS, BATCH = 3, 2
@@ -60,21 +61,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def note(name: str, function: object) -> object:
         return lambda *args: (made.append(name), function(*args))[1]  # type: ignore[operator]
 
-    def pool_gradient(x: Tensor, out: Tensor, dy: Tensor) -> Tensor:
-        with torch.enable_grad():
-            active = x.detach().requires_grad_(True)
-            found = F.max_pool2d(active.flatten(0, -4), 2).view_as(out)
-            return torch.autograd.grad(found, active, dy)[0]
-
-    def pool(x: Tensor) -> Tensor:
-        return F.max_pool2d(x.flatten(0, -4), 2).unflatten(0, x.shape[:-3]) if x.ndim > 4 else F.max_pool2d(x, 2)
-
     stand_in = SimpleNamespace(
         forward=note("forward", convolve),
         input_gradient=note("input", turned),
         weight_gradient=note("weight", by_weight),
-        pool=note("pool", pool),
-        pool_gradient=note("pool gradient", pool_gradient),
     )
     monkeypatch.setattr(vectorised, "triton_conv", stand_in, raising=False)
     return made
@@ -101,7 +91,7 @@ def test_stacked_convolutions_and_their_gradients(
     for a, b in zip(*(gradients(answer, weights) for answer in answers), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
     # The grouped layer goes the usual way; the first layer's input needs no gradient.
-    assert sorted(calls) == ["forward", "forward", "input", "pool", "pool gradient", "weight", "weight"]
+    assert sorted(calls) == ["forward", "forward", "input", "weight", "weight"]
 
 
 def test_models_that_share_their_inputs(calls: list[str], models: tuple[Net, dict[str, dict[str, Tensor]]]) -> None:
@@ -109,7 +99,7 @@ def test_models_that_share_their_inputs(calls: list[str], models: tuple[Net, dic
     x = torch.randn(BATCH, 3, 8, 8)
     answers = [vmap(lambda w, n=n: n(w, x).logits)(weights) for n in (net, StackedNet(net, "ieee"))]
     torch.testing.assert_close(answers[1], answers[0])
-    assert calls == ["forward", "forward", "pool"]
+    assert calls == ["forward", "forward"]
 
 
 def test_one_model_asked_about_many_batches_is_one_call(
@@ -120,7 +110,7 @@ def test_one_model_asked_about_many_batches_is_one_call(
     x = torch.randn(4, BATCH, 3, 8, 8)
     answers = [vmap(lambda batch, n=n: n(one, batch).logits)(x) for n in (net, StackedNet(net, "ieee"))]
     torch.testing.assert_close(answers[1], answers[0])
-    assert calls == ["forward", "forward", "pool"]
+    assert calls == ["forward", "forward"]
 
 
 @pytest.mark.usefixtures("calls")
@@ -131,3 +121,14 @@ def test_one_model_without_vmap(models: tuple[Net, dict[str, dict[str, Tensor]]]
     found = [gradients(n.train(one, x)[0].logits, one) for n in (net, StackedNet(net, "ieee"))]
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 6, 8), (2, 3, 7, 9), (2, 2, 3, 4, 4)])
+def test_the_pool_on_the_cpu_is_torchs(shape: tuple[int, ...]) -> None:
+    x = torch.relu(torch.randn(shape)).requires_grad_(True)  # with ties at 0
+    expected = F.max_pool2d(x.flatten(0, -4), 2).view(*shape[:-2], shape[-2] // 2, shape[-1] // 2)
+    slope = torch.randn_like(expected)
+    found = cpu_pool.pool(x.detach())
+    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=0)
+    (wanted,) = torch.autograd.grad(expected, x, slope)
+    torch.testing.assert_close(cpu_pool.pool_gradient(x.detach(), found, slope), wanted, rtol=0, atol=0)

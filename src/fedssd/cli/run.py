@@ -80,6 +80,8 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
             f"the clients' own models: {100 * final['local_acc']:.2f} % on average, "
             f"forgetting gap {100 * final['forgetting']:.2f} points"
         )
+    if "diverged" in summary:
+        lines.append(f"its loss is no finite number from round {summary['diverged']} on: these figures mean nothing")
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
     seconds = summary["seconds"]
     time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)

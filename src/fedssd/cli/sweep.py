@@ -88,9 +88,10 @@ def parse_grid(words: list[str]) -> dict[str, list[str]]:
         found = [value.strip() for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not found:
             raise UsageError(f"fedssd sweep: --grid expects KEY=VALUE,VALUE, got {word!r}")
-        if key.strip() in grid or len(set(found)) < len(found):
+        name = key.strip().removeprefix("options.") if "." in key else key.strip().replace("-", "_")
+        if name in grid or len(set(found)) < len(found):
             raise UsageError(f"fedssd sweep: --grid {word} repeats a key or a value")
-        grid[key.strip()] = found
+        grid[name] = found
     if not grid:
         raise UsageError("fedssd sweep: --grid is missing: name a key and its values, such as fedssd.m_max=0.1,0.3")
     return grid

@@ -183,8 +183,9 @@ class Sum(Local):
 
     def distilled(self, batch: Batch, target: Tree) -> dict[str, Tensor]:
         figures: dict[str, Tensor] = {}
-        for _, part, own in self._parts(target):
-            figures.update(part.distilled(batch, own))
+        for name, part, own in self._parts(target):
+            for key, value in part.distilled(batch, own).items():
+                figures[f"{name} {key}" if key in figures else key] = value
         return figures
 
     def finish(

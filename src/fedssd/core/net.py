@@ -53,10 +53,12 @@ class Net:
 def weights_of(module: nn.Module) -> Tree:
     """The module's current numbers as a tree."""
 
-    def named(items: object) -> dict[str, Tensor]:
-        return {k: v.detach().clone() for k, v in items if not k.endswith("num_batches_tracked")}  # type: ignore[attr-defined]
-
-    return {"params": named(module.named_parameters()), "buffers": named(module.named_buffers())}
+    params = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
+    frozen = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
+    buffers = {
+        name: b.detach().clone() for name, b in module.named_buffers() if not name.endswith("num_batches_tracked")
+    }
+    return {"params": params, "buffers": {**frozen, **buffers}}
 
 
 def load_weights(module: nn.Module, weights: Tree) -> nn.Module:
@@ -78,6 +80,15 @@ def refuse_randomness(module: nn.Module) -> None:
             )
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None:
             raise ValueError(f"{where} averages over all batches it ever saw (momentum=None): give it a fixed momentum")
+    named = {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()}
+    for name, _ in [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]:
+        if name not in named:
+            raise ValueError(
+                f"model parameter {name!r} is another parameter under a second name: tied weights do not fit"
+            )
 
 
 def outputs(found: Tensor | tuple[Tensor, Tensor]) -> Outputs:

@@ -43,6 +43,7 @@ class Federation:
     weights: Tree
     method: Method
     schedule: Schedule
+    batchable: bool  # whether the model runs under vmap, as the vectorised engine needs
     notes: tuple[str, ...]
 
     @property
@@ -77,8 +78,8 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     """Load, split and build; raises UserError with one line for whatever does not fit."""
     brought = brought or Brought()
     dataset = brought.dataset or load(recipe.data)
-    recipe = _with_names(recipe, dataset)
-    steps = pipeline(recipe.augment, dataset.name, dataset.shape)
+    recipe = _with_names(recipe, dataset, brought)
+    steps = pipeline(recipe.augment, recipe.data, dataset.shape)
     if steps.resize:
         dataset = resized(dataset, steps.resize)
     method = build_method(recipe)
@@ -87,10 +88,11 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
     dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
     weights = weights_of(module) if brought.module else initial_weights(module, recipe.seed)
-    partition, auxiliary, notes = _split(recipe, dataset, brought, steps, dtype, method.needs_auxiliary)
+    partition, auxiliary, notes = _split(recipe, dataset, brought, steps, dtype, method)
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
-    _refuse_tiny_clients(partition, net)
+    _refuse_tiny_clients(partition, net, recipe.batch)
     _try_model(net, weights, dataset, steps)
+    batchable = brought.module is None or _try_training(net, weights, dataset, steps)
     return Federation(
         recipe,
         dataset,
@@ -99,11 +101,25 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
         steps,
         module,
         net,
-        tree.map_tree(lambda w: w.to(dtype), weights),
+        _cast(weights, dtype),
         method,
         schedule,
-        (*notes, *_warnings(method)),
+        batchable,
+        (*notes, *_warnings(method, recipe)),
     )
+
+
+def try_split(recipe: Recipe, like: Federation) -> None:
+    """Whether a recipe's split would do, where only seed and numbers differ from a federation already assembled."""
+    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
+    recipe = replace(like.recipe, seed=recipe.seed, partition_seed=seed)
+    partition, _, _ = _split(recipe, like.dataset, Brought(), like.pipeline, like.dtype, like.method)
+    _refuse_tiny_clients(partition, like.net, recipe.batch)
+
+
+def _cast(weights: Tree, dtype: torch.dtype) -> Tree:
+    """Numbers in the run's precision; tables of integers and masks stay as they are."""
+    return tree.map_tree(lambda w: w.to(dtype) if w.is_floating_point() else w, weights)
 
 
 def build_method(recipe: Recipe) -> Method:
@@ -113,10 +129,14 @@ def build_method(recipe: Recipe) -> Method:
     return Method(local, build_server(recipe.server, recipe.options), solver)
 
 
-def _with_names(recipe: Recipe, dataset: Dataset) -> Recipe:
-    """The recipe with ``auto`` replaced and the options in force written out."""
+def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
+    """The recipe with ``auto`` replaced, the options in force written out and what was brought named as such."""
+    if brought.module is not None:
+        recipe = replace(recipe, model=type(brought.module).__name__, head="off")
+    if brought.partition is not None:
+        recipe = replace(recipe, partition=brought.partition.spec)
     method = build_method(recipe)
-    auto_augment = "moon" if dataset.name in PAPER_IMAGES else "none"
+    auto_augment = "moon" if recipe.data in PAPER_IMAGES else "none"
     auto_head = "on" if method.needs_head else "off"
     halves: list[Local | Server] = [*parts_of(method.local), method.server]
     in_force = {
@@ -128,7 +148,7 @@ def _with_names(recipe: Recipe, dataset: Dataset) -> Recipe:
         recipe,
         partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
-        model=default_model(dataset.name, dataset.shape) if recipe.model == "auto" else recipe.model,
+        model=default_model(recipe.data, dataset.shape) if recipe.model == "auto" else recipe.model,
         head=auto_head if recipe.head == "auto" else recipe.head,
         options=in_force,
     )
@@ -150,7 +170,7 @@ def _partial_batch(recipe: Recipe, net: Net) -> str:
 
 
 def _split(
-    recipe: Recipe, dataset: Dataset, brought: Brought, steps: Pipeline, dtype: torch.dtype, needed: bool
+    recipe: Recipe, dataset: Dataset, brought: Brought, steps: Pipeline, dtype: torch.dtype, method: Method
 ) -> tuple[Partition, Auxiliary | None, Sequence[str]]:
     labels, classes = dataset.y_train, dataset.num_classes
     partition = brought.partition or split(recipe.partition, labels, classes, recipe.clients, recipe.partition_seed)
@@ -158,8 +178,9 @@ def _split(
         x, y = brought.auxiliary
         return partition, Auxiliary(steps.test(x, dtype), y), ()
     if recipe.auxiliary == 0:
-        if needed:
-            raise UserError(f"method {recipe.method!r} needs an auxiliary set: set auxiliary above 0")
+        if method.needs_auxiliary:
+            who = f"server half {recipe.server!r}" if method.server.needs_auxiliary else f"method {recipe.method!r}"
+            raise UserError(f"{who} needs an auxiliary set: set auxiliary above 0")
         return partition, None, ()
     rows, partition, notes = auxiliary_set.take(
         labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, recipe.partition_seed
@@ -167,7 +188,9 @@ def _split(
     return partition, Auxiliary(steps.test(dataset.x_train[rows], dtype), labels[rows]), notes
 
 
-def _refuse_tiny_clients(partition: Partition, net: Net) -> None:
+def _refuse_tiny_clients(partition: Partition, net: Net, batch: int) -> None:
+    if net.has_batch_norm and batch < 2:
+        raise UserError(f"batch norm needs batches of at least two samples, got batch = {batch}")
     for client, rows in enumerate(partition.clients):
         if len(rows) == 0 or (net.has_batch_norm and len(rows) < 2):
             why = "batch norm needs two" if len(rows) else "every client needs one"
@@ -180,7 +203,7 @@ def _try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> No
     """Two samples through the model, so that a misfit is one line now and not a traceback in round 1."""
     x = steps.test(dataset.x_test[:2], torch.float32)
     try:
-        out = net(tree.map_tree(lambda w: w.to(torch.float32), weights), x)
+        out = net(_cast(weights, torch.float32), x)
     except Exception as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"the model does not take samples of shape {list(x.shape[1:])}: {first}") from None
@@ -191,8 +214,26 @@ def _try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> No
         )
 
 
-def _warnings(method: Method) -> list[str]:
-    return [
+def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> bool:
+    """Two training passes of a user's model: the same both times, and whether a batch of models could run."""
+    x = steps.test(dataset.x_train[:4], torch.float32)
+    weights = _cast(weights, torch.float32)
+    (first, _), (second, _) = net.train(weights, x), net.train(weights, x)
+    if not torch.equal(first.logits, second.logits):
+        raise UserError("the model gives two answers to one batch in training mode: it draws its own random numbers")
+    twice = tree.map_tree(lambda w: torch.stack([w, w]), weights)
+    try:
+        torch.func.vmap(lambda w: net.train(w, x)[0].logits)(twice)
+    except Exception:  # whatever vmap cannot do, in whatever words
+        return False
+    return True
+
+
+def _warnings(method: Method, recipe: Recipe) -> list[str]:
+    notes = [
         f"the strength of {name!r} is 0: it adds nothing to cross-entropy and is FedAvg"
         for name in without_strength(method.local)
     ]
+    if method.needs_head and recipe.head == "off":
+        notes.append(f"{recipe.method} runs without its projection head here (head = off)")
+    return notes

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedssd.core.contract import numbers_of
+from fedssd.core.contract import Local, Server, numbers_of, parts_of
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
-from fedssd.experiment.federation import assemble, build_method
-from fedssd.experiment.recipe import Recipe, check, merge
+from fedssd.experiment.federation import assemble, build_method, try_split
+from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
 from fedssd.experiment.record import claim
 from fedssd.experiment.run import Result, choose, run_together
 
@@ -56,7 +56,11 @@ def sweep(
     """Every combination of the grid's values on every seed; a key is a recipe key or ``method.option``."""
     if not grid or not seeds or not all(grid.values()):
         raise UserError("sweep needs at least one seed and one key with values, such as fedssd.m_max=0.1,0.3")
+    if "seed" in grid:
+        raise UserError("sweep takes its seeds apart from the grid: use --seeds (seeds=…)")
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    for cell in cells:
+        refuse_unused(merge(base, {k: v for k, v in cell.items() if "." not in k}, "sweep"), cell)
     recipes = [check(merge(base, {**cell, "seed": seed}, "sweep")) for cell in cells for seed in seeds]
     labels = [",".join(f"{key}={value}" for key, value in cell.items()).replace("/", "-") for cell in cells]
     results = run_many(recipes, [f"{label}-{seed}" for label in labels for seed in seeds], out, workers, listen)
@@ -100,8 +104,9 @@ def program(recipe: Recipe) -> str:
     free = ("seed", "partition_seed", "lr", "momentum", "weight_decay", "lr_decay", "options")
     fixed = {key: value for key, value in asdict(recipe).items() if key not in free}
     method = build_method(recipe)
-    static = {k: v for k, v in asdict(method.local).items() if k not in numbers_of(method.local)}
-    return repr((sorted(fixed.items()), sorted(map(str, static.items()))))
+    halves: list[Local | Server] = [*parts_of(method.local), method.server]
+    static = [{k: v for k, v in asdict(half).items() if k not in numbers_of(half)} for half in halves]
+    return repr((sorted(fixed.items()), static))
 
 
 def _groups(recipes: Sequence[Recipe], workers: int, device: torch.device) -> list[list[int]]:
@@ -112,6 +117,8 @@ def _groups(recipes: Sequence[Recipe], workers: int, device: torch.device) -> li
     groups: list[list[int]] = []
     for group in together.values():
         federation = assemble(recipes[group[0]])
+        for place in group[1:]:
+            try_split(recipes[place], federation)
         chosen, _ = choose(federation, device, len(group))
         groups += [group] if chosen == "vectorised" else [[place] for place in group]
     while len(groups) < workers and max(map(len, groups)) > 1:  # leave no worker without work

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -102,6 +102,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "reference", "vectorised"),
     "precision": ("fp32", "tf32", "bf16", "fp64"),
 }
+MOST = 1_000_000_000  # of anything counted
 AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")
 
 
@@ -115,7 +116,23 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any], others: Sequenc
         content = _read(path)
     where = f"recipe {path}" if path else "recipe"
     recipe = merge(Recipe(), content, where)
+    refuse_unused(
+        merge(recipe, {k: v for k, v in overrides.items() if "." not in k}, "command line"), overrides, others
+    )
     return check(merge(recipe, overrides, "command line"), others)
+
+
+def refuse_unused(recipe: Recipe, keys: Iterable[str], others: Sequence[str] = ()) -> None:
+    """An option set by hand for a method that does not run would do nothing: say so."""
+    from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
+
+    used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
+    for key in keys:
+        method = key.removeprefix("options.").rpartition(".")[0]
+        if method in {**LOCALS, **SERVERS} and method not in used:
+            raise UserError(
+                f"{key} is set, and {method!r} is not among the methods that run: {', '.join(sorted(used))}"
+            )
 
 
 def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
@@ -147,23 +164,29 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
         if getattr(recipe, key) not in known:
             raise UserError(f"{key} expects one of {', '.join(known)}, got {getattr(recipe, key)!r}")
     for key in AT_LEAST_ONE:
-        if getattr(recipe, key) < 1:
-            raise UserError(f"{key} expects a whole number of at least 1, got {getattr(recipe, key)}")
+        if not 1 <= getattr(recipe, key) <= MOST:
+            raise UserError(
+                f"{key} expects a whole number of at least 1 and at most {MOST:,}, got {getattr(recipe, key)}"
+            )
     _check_numbers(recipe)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     build_local(recipe.method, recipe.options, recipe.data)
     build_server(recipe.server, recipe.options)
     for method in recipe.options:
-        _check_option_owner(method, used)
+        _check_option_owner(method, used, recipe.options)
     return recipe
 
 
-def _check_option_owner(method: str, used: set[str]) -> None:
+def _check_option_owner(method: str, used: set[str], options: Options) -> None:
     """Options of a known method that this recipe does not use are fine (compare shares one recipe); typos are not."""
-    from fedssd.methods.registry import LOCALS, SERVERS
+    from fedssd.methods.registry import LOCALS, SERVERS, build_local, build_server
 
     if method not in used and method not in LOCALS and method not in SERVERS:
         raise UserError(f"options are given for an unknown method {method!r}: {nearest(method, [*LOCALS, *SERVERS])}")
+    if method in LOCALS and method != "fedavg":
+        build_local(method, options)
+    elif method in SERVERS:
+        build_server(method, options)
 
 
 def _check_numbers(recipe: Recipe) -> None:

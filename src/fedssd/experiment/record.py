@@ -40,7 +40,7 @@ class RunFolder:
     def add(self, line: Line) -> None:
         """One more round, on disk before the next one starts."""
         with explained(self.path), (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def finish(self, summary: Summary, weights: Tree) -> None:
         """The summary and the global weights, each written aside and renamed."""
@@ -62,7 +62,7 @@ def claim(path: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """A JSON file that is either whole or absent."""
     aside = path.with_name(path.name + ".part")
-    aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    aside.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(aside, path)
 
 
@@ -116,5 +116,8 @@ def summarise(federation: Federation, lines: list[Line], seconds: float) -> Summ
         summary["final"] = {"acc": last["global"]["acc"], "loss": last["global"]["loss"]}
         if "local" in last:
             summary["final"] |= {"local_acc": last["local"]["acc_mean"], "forgetting": last["forgetting"]}
+        lost = [line["round"] for line in measured if line["global"]["loss"] is None]
+        if lost:
+            summary["diverged"] = lost[0]
         summary["best"] = {"acc": best["global"]["acc"], "round": best["round"]}
     return summary

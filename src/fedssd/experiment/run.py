@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from fedssd.core.round import ClientStore, Trained, close_round, first_state, op
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Evaluation, Job
+from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.recipe import Recipe
@@ -49,6 +51,7 @@ class Run:
     rows: list[Tensor]
     auxiliary: Auxiliary | None
     folder: RunFolder | None
+    recorded: Tree  # the global weights the last line speaks of: an interrupted round leaves no trace
     lines: list[Line] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -65,7 +68,7 @@ class Run:
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
         folder = self.folder.path if self.folder else None
-        return Result(self.federation.recipe, self.lines, summary, self.state.weights, folder)
+        return Result(self.federation.recipe, self.lines, summary, self.recorded, folder)
 
 
 def run_recipe(
@@ -92,7 +95,7 @@ def run_together(
     notice(describe(first))
     for note in dict.fromkeys(note for federation in federations for note in federation.notes):
         notice(note)
-    runs = [_start(f, out, device) for f, out in zip(federations, outs, strict=True)]
+    runs = [start(f, out, device) for f, out in zip(federations, outs, strict=True)]
     for run in runs:
         if run.folder:
             run.folder.begin(run.federation, header(run.federation, chosen, device))
@@ -115,6 +118,10 @@ def _fitting_threads(federation: Federation) -> Iterator[None]:
 
 def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str, str]:
     """Which engine runs this many runs like this one, and why."""
+    if not federation.batchable:
+        if federation.recipe.engine == "vectorised":
+            raise UserError("the vectorised engine cannot batch this model (torch's vmap refuses it): use reference")
+        return "reference", "torch's vmap cannot batch this model"
     sample = federation.dataset.x_train[0].numel()
     return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
 
@@ -123,29 +130,30 @@ def describe(federation: Federation) -> str:
     """Model and split in one line."""
     recipe, sizes = federation.recipe, [len(rows) for rows in federation.partition.clients]
     count = sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"]))
-    name = type(federation.module).__name__ if recipe.model == "auto" else recipe.model
     head = " with projection head" if recipe.head == "on" else ""
     return (
-        f"{name}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
+        f"{recipe.model}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
         f"(split {federation.partition.hash})"
     )
 
 
 def cohort_size(federation: Federation) -> int:
-    """How many clients take part in a round: C·N, at least one."""
-    return max(1, round(federation.recipe.participation * len(federation.partition.clients)))
+    """How many clients take part in a round: C·N to the nearest, halves up, at least one."""
+    return max(1, int(federation.recipe.participation * len(federation.partition.clients) + 0.5))
 
 
 def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:
     return lambda text: listen(Event(run, 0, total, note=text))
 
 
-def _start(federation: Federation, out: Path | None, device: torch.device) -> Run:
+def start(federation: Federation, out: Path | None, device: torch.device) -> Run:
+    """A run before its first round, with everything on the device."""
     weights = tree.map_tree(lambda w: w.to(device), federation.weights)
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
     folder = RunFolder(out) if out is not None else None
-    return Run(federation, first_state(federation.method, weights), ClientStore(len(rows)), rows, auxiliary, folder)
+    state = first_state(federation.method, weights)
+    return Run(federation, state, ClientStore(len(rows)), rows, auxiliary, folder, recorded=weights)
 
 
 def _loop(runs: list[Run], engine: Engine, listen: Listener) -> None:
@@ -157,26 +165,41 @@ def _loop(runs: list[Run], engine: Engine, listen: Listener) -> None:
             for run, line in zip(runs, lines, strict=True):
                 run.seconds = time.perf_counter() - begun
                 run.lines.append(line)
+                run.recorded = run.state.weights
                 if run.folder:
                     run.folder.add(line)
             for place, (run, line) in enumerate(zip(runs, lines, strict=True)):
+                if _diverged_now(run):
+                    listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=_divergence(run, line)))
                 listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line))
     finally:  # an interrupted run keeps the rounds it has
         for run in runs:
             if run.folder and run.lines:
-                run.folder.finish(run.result().summary, run.state.weights)
+                run.folder.finish(run.result().summary, run.recorded)
+
+
+def _diverged_now(run: Run) -> bool:
+    """Whether this round's loss, and not yet the one before, is no finite number."""
+    lost = [line for line in run.lines if "global" in line and line["global"]["loss"] is None]
+    return len(lost) == 1 and lost[0] is run.lines[-1]
+
+
+def _divergence(run: Run, line: Line) -> str:
+    return (
+        f"{run.name} diverged in round {line['round']}: its loss is no longer a finite number (a smaller lr may help)"
+    )
 
 
 def _round(runs: list[Run], engine: Engine) -> list[Line]:
     """One round of every run: open, train, close, evaluate, record."""
     clock = Clock()
     with clock.measure("server"):
-        jobs = [_open(run) for run in runs]
+        jobs = [open_job(run) for run in runs]
     with clock.measure("train"):
         trained = engine.train(jobs)
     with clock.measure("server"):
         for run, job, one in zip(runs, jobs, trained, strict=True):
-            _close(run, job, one)
+            close_job(run, job, one)
     with clock.measure("evaluate"):
         evaluations = _evaluate(runs, engine, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
@@ -184,7 +207,8 @@ def _round(runs: list[Run], engine: Engine) -> list[Line]:
     return [_line(run, job, one, evaluation, seconds) for run, job, one, evaluation in found]
 
 
-def _open(run: Run) -> Job:
+def open_job(run: Run) -> Job:
+    """Who takes part in the next round, and what they are sent."""
     federation, method = run.federation, run.method_now()
     sent = open_round(federation.net, method, run.state, run.auxiliary)
     recipe = federation.recipe
@@ -193,7 +217,8 @@ def _open(run: Run) -> Job:
     return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
 
 
-def _close(run: Run, job: Job, trained: Trained) -> None:
+def close_job(run: Run, job: Job, trained: Trained) -> None:
+    """The clients remember, and the server moves on."""
     run.store.put(job.clients, trained.memories)
     run.state = close_round(run.federation.net, job.method, run.state, trained, len(run.rows), run.auxiliary)
 
@@ -226,7 +251,9 @@ def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, s
 
 def _accuracies(job: Job, evaluation: Evaluation) -> Line:
     accuracy, by_class = evaluation.accuracy.tolist(), evaluation.class_accuracy
-    line: Line = {"global": {"acc": accuracy[0], "loss": float(evaluation.loss[0]), "class_acc": _rounded(by_class[0])}}
+    loss = float(evaluation.loss[0])
+    measured = {"acc": accuracy[0], "loss": loss if math.isfinite(loss) else None, "class_acc": _rounded(by_class[0])}
+    line: Line = {"global": measured}
     if len(accuracy) > 1:
         mean = sum(accuracy[1:]) / len(accuracy[1:])
         per_client = {str(client): acc for client, acc in zip(job.clients, accuracy[1:], strict=True)}
@@ -248,8 +275,9 @@ def _distillation(local: Local, trained: Trained) -> Line:
     if all(type(part).targets is Local.targets for part in parts_of(local)):
         return {}
     sums = {name: float(value.sum()) for name, value in trained.figures.items()}
-    found = {name: sums[name] / sums["count"] for name in ("weight", "active") if name in sums}
-    return {"distillation": {**found, "ratio": sums["penalty"] / sums["entropy"] if sums["entropy"] else 0.0}}
+    count, entropy, penalty = (sums.pop(name) for name in ("count", "entropy", "penalty"))
+    found = {**{name: value / count for name, value in sums.items()}, "ratio": penalty / entropy if entropy else 0.0}
+    return {"distillation": {name: value if math.isfinite(value) else None for name, value in found.items()}}
 
 
 def _rounded(values: Tensor) -> list[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedssd.core.contract import Batch, Local
 from fedssd.core.net import Net, Outputs
 from fedssd.core.tree import Tree
-from fedssd.methods.distillation import kl_divergence
+from fedssd.methods.distillation import check_temperature, kl_divergence
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class KLDistillation(Distillation):
 
     alpha: float = 0.1
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.name, self.temperature)
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
         return self.alpha * kl_divergence(target["logits"], out.logits, self.temperature)

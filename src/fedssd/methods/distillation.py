@@ -16,6 +16,12 @@ def is_class(y: Tensor, classes: int) -> Tensor:
     return y[..., None] == torch.arange(classes, device=y.device)
 
 
+def check_temperature(method: str, temperature: float | Tensor) -> None:
+    """A temperature divides logits; engines pass tensors in place of numbers, which were checked before."""
+    if isinstance(temperature, float) and not temperature > 0:
+        raise ValueError(f"{method}.temperature expects a number above 0, got {temperature:g}")
+
+
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float | Tensor) -> Tensor:
     """T² KL( softmax(teacher/T) ‖ softmax(student/T) ) per sample; Hinton's T² keeps the gradient's scale."""
     log_p = F.log_softmax(teacher / temperature, dim=-1)
@@ -25,8 +31,9 @@ def kl_divergence(teacher: Tensor, student: Tensor, temperature: float | Tensor)
 
 def confusion_counts(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
     """counts[k1, k2]: how many samples of class k1 the model calls k2."""
-    truth = is_class(labels, classes).to(logits.dtype)  # [N, K]
-    called = is_class(logits.argmax(-1), classes).to(logits.dtype)  # [N, K]
+    exact = torch.promote_types(logits.dtype, torch.float32)  # half precision cannot count past 256
+    truth = is_class(labels, classes).to(exact)  # [N, K]
+    called = is_class(logits.argmax(-1), classes).to(exact)  # [N, K]
     return truth.transpose(-1, -2) @ called
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedssd.core.contract import Auxiliary, Batch, Local
 from fedssd.core.net import Net, Outputs
 from fedssd.core.tree import Tree
-from fedssd.methods.distillation import kl_divergence, measure_credibility
+from fedssd.methods.distillation import check_temperature, kl_divergence, measure_credibility
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class FedCAD(Local):
 
     lam: float = 0.1
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.name, self.temperature)
 
     def broadcast(self, net: Net, weights: Tree, memory: Tree, auxiliary: Auxiliary | None) -> Tree:
         return {"recall": measure_credibility(net, weights, auxiliary).diagonal().clone()}

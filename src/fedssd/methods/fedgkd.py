@@ -12,7 +12,7 @@ from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Batch, Local, Reports
 from fedssd.core.net import Net, Outputs
 from fedssd.core.tree import Tree
-from fedssd.methods.distillation import kl_divergence
+from fedssd.methods.distillation import check_temperature, kl_divergence
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class FedGKD(Local):
     models: int = 5
 
     def __post_init__(self) -> None:
+        check_temperature(self.name, self.temperature)
         if self.models < 1:
             raise ValueError(f"fedgkd.models expects a whole number of at least 1, got {self.models}")
 

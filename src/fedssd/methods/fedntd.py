@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fedssd.core.contract import Batch, Local
 from fedssd.core.net import Net, Outputs
 from fedssd.core.tree import Tree
-from fedssd.methods.distillation import is_class
+from fedssd.methods.distillation import check_temperature, is_class
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ class FedNTD(Local):
 
     beta: float = 1.0
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.name, self.temperature)
 
     def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
         return {"logits": net(sent["weights"], batch.x).logits}

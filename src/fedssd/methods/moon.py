@@ -13,6 +13,7 @@ from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData, Local, Work
 from fedssd.core.net import Net, Outputs
 from fedssd.core.tree import Tree
+from fedssd.methods.distillation import check_temperature
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class MOON(Local):
 
     mu: float = 5.0
     temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_temperature(self.name, self.temperature)
 
     def memory(self, sent: Tree) -> Tree:
         return {"previous": sent["weights"], "known": tree.leaves(sent["weights"])[0].new_zeros(())}

@@ -78,6 +78,7 @@ class Table:
 
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
+    diverged: tuple[str, ...] = ()  # runs whose loss stopped being a finite number
 
     @property
     def columns(self) -> list[Column]:
@@ -100,7 +101,8 @@ def tabulate(results: Sequence[Outcome]) -> Table:
     for method in methods:
         measured = [_measure(runs.get((method, seed)), runs.get((BASELINE, seed))) for seed in seeds]
         rows.append(Row(method, {column.key: [values.get(column.key) for values in measured] for column in COLUMNS}))
-    return Table(tuple(rows), seeds)
+    lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
+    return Table(tuple(rows), seeds, tuple(lost))
 
 
 def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
@@ -164,15 +166,16 @@ def _cells(table: Table, emphasise: Callable[[str], str]) -> list[list[str]]:
 def remarks(table: Table) -> list[str]:
     """What a reader must know to read the table."""
     count = len(table.seeds)
+    lost = [f"diverged, so that its figures mean nothing: {name}" for name in table.diverged]
     if count < 2:
-        return ["1 seed: no spread is known, so no value stands out"]
+        return ["1 seed: no spread is known, so no value stands out", *lost]
     marked = any(outstanding(table, column) for column in table.columns)
     lines = [f"mean ± standard deviation over {count} seeds"]
     if marked:
         lines.append("marked: best in its column by more than two standard errors of the paired difference")
     if any(row.missing("rounds_to_baseline") for row in table.rows) and "rounds_to_baseline" in _keys(table):
         lines.append("rounds to FedAvg's final accuracy: (k/n) reached it on k of n seeds, – on none")
-    return lines
+    return lines + lost
 
 
 def _keys(table: Table) -> list[str]:

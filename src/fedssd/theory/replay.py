@@ -13,10 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary
 from fedssd.core.net import Net
-from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Job, World
@@ -24,7 +22,7 @@ from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import Federation, assemble
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.run import Run, cohort_size
+from fedssd.experiment.run import Run, close_job, cohort_size, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
 
 CHUNK = 2048  # samples that go through the model at once
@@ -80,7 +78,7 @@ def _rounds(federation: Federation, recorded: str | None) -> Iterator[RoundMeasu
     device = pick_device(federation.recipe.device)
     world = federation.world(device)
     engine = _engine(federation, world, recorded)
-    run = _start(federation, device)
+    run = start(federation, None, device)
     for _ in range(federation.recipe.rounds):
         weights = run.state.weights
         job, trained = _train(run, engine)
@@ -96,23 +94,11 @@ def _engine(federation: Federation, world: World, recorded: str | None) -> Engin
     )
 
 
-def _start(federation: Federation, device: torch.device) -> Run:
-    weights = tree.map_tree(lambda w: w.to(device), federation.weights)
-    rows = [client.to(device) for client in federation.partition.clients]
-    auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
-    return Run(federation, first_state(federation.method, weights), ClientStore(len(rows)), rows, auxiliary, None)
-
-
 def _train(run: Run, engine: Engine) -> tuple[Job, Trained]:
     """One round of the run, which moves on."""
-    net, method, recipe = run.federation.net, run.method_now(), run.federation.recipe
-    sent = open_round(net, method, run.state, run.auxiliary)
-    clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(run.federation))
-    memories = run.store.get(clients, method.local.memory(sent))
-    job = Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
+    job = open_job(run)
     (trained,) = engine.train([job])
-    run.store.put(clients, trained.memories)
-    run.state = close_round(net, method, run.state, trained, len(run.rows), run.auxiliary)
+    close_job(run, job, trained)
     return job, trained
 
 

@@ -90,7 +90,15 @@ class VectorisedEngine:
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
             block = sizing.evaluation_block(size, width, self.world.device)
-            return evaluate(self._net(width), self.world, models, width, block)
+            while True:
+                try:
+                    return evaluate(self._net(width), self.world, models, width, block)
+                except torch.OutOfMemoryError:
+                    if block == 1:
+                        raise
+                torch.cuda.empty_cache()
+                block //= 2
+                self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
 
     def _choose_width(self, job: Job) -> None:
         if self.width is not None:
@@ -111,6 +119,8 @@ class VectorisedEngine:
         net = self._plain
         if not alone and self.kernels:
             net = StackedNet(net, "ieee" if self.precision == "fp32" else "tf32")
+        elif world.device.type == "cpu":
+            net = StackedNet(net, None)
         return TunedNet(net, world.dtype, world.device, bf16, alone) if alone or bf16 else net
 
     def _alone(self, width: int) -> bool:

@@ -17,20 +17,23 @@ from torch.overrides import TorchFunctionMode
 
 from fedssd.core.net import Net, Outputs
 from fedssd.core.tree import Tree
+from fedssd.engines.vectorised import cpu_pool
 
 MOST_OUTPUTS, MOST_INNER = 64, 1024  # above these a library's convolution fills the device
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernels can run: float32 on CUDA, with Triton at hand (it comes with torch for CUDA)."""
-    return device.type == "cuda" and dtype == torch.float32 and importlib.util.find_spec("triton") is not None
+    """Whether the kernels can run: float32, a CUDA device of 2020 or later, and Triton, which comes with torch."""
+    if device.type != "cuda" or dtype != torch.float32 or importlib.util.find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class StackedNet(Net):
     """A net whose small convolutions, once stacked by vmap, run in one kernel for all models."""
 
-    def __init__(self, net: Net, precision: str) -> None:
-        """``precision`` is ``tf32`` or ``ieee``."""
+    def __init__(self, net: Net, precision: str | None) -> None:
+        """``precision`` of convolutions is ``tf32`` or ``ieee``; without one only pools are ours, as on the CPU."""
         self.net, self.has_batch_norm, self._mode = net, net.has_batch_norm, _Catch(precision)
 
     def __call__(self, weights: Tree, x: Tensor) -> Outputs:
@@ -45,14 +48,14 @@ class StackedNet(Net):
 class _Catch(TorchFunctionMode):
     """Sends suitable convolutions to :class:`_Convolution`."""
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str | None) -> None:
         super().__init__()
         self.precision = precision
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is F.conv2d and not kwargs:
+        if func is F.conv2d and not kwargs and self.precision is not None:
             given: list[Any] = [*args, *_DEFAULTS[len(args) :]]
             x, weight, bias, stride, padding, dilation, groups = given
             plain = _pair(stride) == _pair(dilation) == (1, 1) and groups == 1 and not isinstance(padding, str)
@@ -88,7 +91,8 @@ def _halves(
 ) -> bool:  # fmt: skip
     """Whether a pool takes the largest of 2 × 2 squares that do not overlap."""
     squares = _pair(kernel_size) == _pair(stride or kernel_size) == (2, 2) and _pair(padding) == (0, 0)
-    return squares and _pair(dilation) == (1, 1) and not (ceil_mode or return_indices) and x.dtype == torch.float32
+    plain = _pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
+    return squares and plain and (x.dtype == torch.float32 or not x.is_cuda)
 
 
 def _apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
@@ -176,9 +180,8 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        from fedssd.engines.vectorised import triton_conv
-
-        return triton_conv.pool(x)
+        found: Tensor = _pools(x).pool(x)
+        return found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -186,11 +189,18 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        from fedssd.engines.vectorised import triton_conv
-
         x, out = ctx.saved_tensors
-        return triton_conv.pool_gradient(x, out, dy)
+        found: Tensor = _pools(x).pool_gradient(x, out, dy)
+        return found
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
         return _apply(_Pool, x.movedim(in_dims[0], 0)), 0
+
+
+def _pools(x: Tensor) -> Any:
+    if not x.is_cuda:
+        return cpu_pool
+    from fedssd.engines.vectorised import triton_conv
+
+    return triton_conv

@@ -13,7 +13,9 @@ from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.step import Context, State, Step
 from fedssd.engines.vectorised.trace import record
 
-RECORD_AFTER = 50  # steps of one width after which recording them pays (a recording takes about as long as these)
+RECORD_AFTER = (
+    50  # steps of one width before it is recorded: runs are long, and recording costs as much as 150 steps save
+)
 WARM_UP = 2  # steps run before a capture: libraries choose and load their kernels
 
 
