@@ -11,7 +11,7 @@ import pytest
 
 from fedssd.errors import UserError
 from fedssd.methods.custom import load_local
-from fedssd.methods.registry import build_local
+from fedssd.methods.registry import build_local, local_kinds
 
 HEADER = """\
 from dataclasses import dataclass
@@ -45,6 +45,14 @@ def method(body: str, decorator: str = "@dataclass(frozen=True)", fields: str = 
         f"{HEADER}{decorator}\nclass Mine(Local):\n    {fields}\n\n"
         f"    def penalty(self, out, batch, target, params, sent, memory):\n        {body}\n"
     )
+
+
+SUM = "return 0.1 * out.logits.sum()"
+
+
+def with_hook(signature: str, body: str, before: str | None = None) -> str:
+    """A fine method and one more hook: ``def`` is on line 12, its body on line 13."""
+    return f"{method(SUM) if before is None else before}\n    def {signature}:\n        {body}\n"
 
 
 @pytest.fixture
@@ -114,6 +122,58 @@ BAD: dict[str, tuple[str, int | None, str]] = {
     "does not parse": (method("return ("), 10, "does not load"),
     "raises when imported": (HEADER + "import no_such_package_anywhere\n", 5, "no_such_package_anywhere"),
     "another class": (GOOD, None, "called 'Mine', found Near"),
+    "exits when imported": (HEADER + "import sys\nsys.exit(3)\n", 6, "sys.exit"),
+    "a tuple as an option": (method(SUM, fields="mu: tuple = (1.0, 2.0)"), None, "'mu' of Mine .*tuple"),
+    "no value as an option": (method(SUM, fields="mu: object = None"), None, "'mu' of Mine .*NoneType"),
+    "a made default": (
+        HEADER + "from dataclasses import field\n" + method(SUM, fields="mu: list = field(default_factory=list)"),
+        None,
+        "'mu' of Mine .*default_factory",
+    ),
+    "a float declared and an int given": (method(SUM, fields="mu: float = 1"), None, "'mu' of Mine is declared float"),
+    "a strength that is no option": (method(SUM, fields="strength = 'nu'; mu: float = 0.1"), None, "'nu'"),
+    "uses an auxiliary set it does not ask for": (
+        with_hook("broadcast(self, net, weights, memory, auxiliary)", "return {'a': auxiliary.x.mean()}"),
+        13,
+        "needs_auxiliary = True",
+    ),
+    "broadcasts over the weights": (
+        with_hook("broadcast(self, net, weights, memory, auxiliary)", "return {'weights': weights}"),
+        12,
+        "broadcast returns the key 'weights'",
+    ),
+    "broadcasts a list": (
+        with_hook("broadcast(self, net, weights, memory, auxiliary)", "return [1]"),
+        12,
+        "broadcast must return a dictionary",
+    ),
+    "a memory of another shape": (
+        with_hook("memory(self, sent)", "return {'a': torch.zeros(2)}")
+        + with_hook("finish(self, net, weights, sent, memory, data, work)", "return {'a': torch.zeros(3)}, {}", ""),
+        15,
+        r"finish returns a memory unlike memory\(sent\): expected \{'a': \[2\]\}, got \{'a': \[3\]\}",
+    ),
+    "a memory with another key": (
+        with_hook("finish(self, net, weights, sent, memory, data, work)", "return {'a': torch.zeros(3)}, {}"),
+        12,
+        r"expected \{\}, got",
+    ),
+    "no report": (
+        with_hook("finish(self, net, weights, sent, memory, data, work)", "return memory"),
+        12,
+        r"finish must return a pair",
+    ),
+    "uploads half of the weights": (
+        with_hook("upload(self, net, weights, sent, memory)", "return weights['params']"),
+        12,
+        "upload must return a tree like the weights",
+    ),
+    "uploads numbers": (
+        with_hook("upload(self, net, weights, sent, memory)", "return {'a': 1.0}"),
+        12,
+        "upload must return tensors in dictionaries, got float at 'a'",
+    ),
+    "upload raises": (with_hook("upload(self, net, weights, sent, memory)", "return 1 / 0"), 13, "ZeroDivisionError"),
     "not a method": (HEADER + "class Mine:\n    pass\n", None, "subclass of fedssd.Local"),
     "empty": ("", None, "found none"),
 }
@@ -137,3 +197,61 @@ def test_a_wrong_method_is_one_line_that_names_the_file(write: Callable[[str], P
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=re.escape(str(tmp_path / "nowhere.py"))):
         build_local(f"{tmp_path / 'nowhere.py'}:Mine")
+
+
+@pytest.mark.quick
+def test_an_edited_file_is_read_again(write: Callable[[str], Path]) -> None:
+    """A notebook: same path, same process, an edit of the same length within the same second."""
+    path = write(GOOD)
+    first = load_local(f"{path}:Near")
+    assert load_local(f"{path}:Near") is first
+    write(GOOD.replace("mu: float = 0.1", "mu: float = 0.9"))
+    assert vars(build_local(f"{path}:Near")) == {"mu": 0.9}
+    write(method("return params['no such layer'].sum()"))
+    with pytest.raises(UserError, match="KeyError"):
+        load_local(f"{path}:Mine")
+    write(GOOD)
+    assert vars(build_local(f"{path}:Near")) == {"mu": 0.1}
+
+
+@pytest.mark.quick
+def test_an_interrupt_while_loading_is_an_interrupt(write: Callable[[str], Path]) -> None:
+    path = write("raise KeyboardInterrupt\n")
+    for _ in range(2):  # nothing half-loaded stays behind
+        with pytest.raises(KeyboardInterrupt):
+            load_local(f"{path}:Mine")
+
+
+@pytest.mark.quick
+def test_a_start_of_ones_own_may_upload_another_tree(write: Callable[[str], Path]) -> None:
+    text = with_hook("start(self, sent, memory)", "return sent['weights']")
+    text += with_hook("upload(self, net, weights, sent, memory)", "return weights['params']", "")
+    assert load_local(f"{write(text)}:Mine").name == "mine"
+
+
+@pytest.mark.quick
+def test_a_method_that_asks_for_an_auxiliary_set_gets_one(write: Callable[[str], Path]) -> None:
+    text = with_hook("broadcast(self, net, weights, memory, auxiliary)", "return {'a': auxiliary.x.mean()}")
+    path = write(text.replace("mu: float", "needs_auxiliary = True; mu: float"))
+    assert load_local(f"{path}:Mine").needs_auxiliary
+
+
+@pytest.mark.quick
+def test_a_plus_in_a_path_is_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "c++ and more+"
+    folder.mkdir()
+    (folder / "a+b.py").write_text(GOOD)
+    monkeypatch.chdir(folder)
+    for path in (folder / "a+b.py", "a+b.py", "./a+b.py"):
+        assert [kind.name for kind in local_kinds(f"{path}:Near")] == ["near"]
+        assert [kind.name for kind in local_kinds(f"fedssd+{path}:Near + fedprox")] == ["fedssd", "near", "fedprox"]
+    with pytest.raises(UserError, match="unknown method 'nothing'"):
+        local_kinds(f"nothing+{folder / 'a+b.py'}:Near")
+    with pytest.raises(UserError, match=re.escape(f"{folder / 'a+c.py'}' does not exist")):
+        local_kinds(f"{folder / 'a+c.py'}:Near")
+
+
+@pytest.mark.quick
+def test_a_number_no_float_can_hold_is_refused() -> None:
+    with pytest.raises(UserError, match="mu expects a finite number"):
+        build_local("fedprox", {"fedprox": {"mu": 10**5000}})

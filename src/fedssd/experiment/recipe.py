@@ -165,9 +165,8 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
             raise UserError(f"{key} expects one of {', '.join(known)}, got {getattr(recipe, key)!r}")
     for key in AT_LEAST_ONE:
         if not 1 <= getattr(recipe, key) <= MOST:
-            raise UserError(
-                f"{key} expects a whole number of at least 1 and at most {MOST:,}, got {getattr(recipe, key)}"
-            )
+            bound = "at least 1" if getattr(recipe, key) < 1 else f"at most {MOST:,}"
+            raise UserError(f"{key} expects a whole number of {bound}, got {getattr(recipe, key)}")
     _check_numbers(recipe)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     build_local(recipe.method, recipe.options, recipe.data)

@@ -99,16 +99,16 @@ def run_together(
     for run in runs:
         if run.folder:
             run.folder.begin(run.federation, header(run.federation, chosen, device))
-    with _fitting_threads(first):
+    with _fitting_threads(first, chosen):
         _loop(runs, engine, listen)
     return [run.result() for run in runs]
 
 
 @contextmanager
-def _fitting_threads(federation: Federation) -> Iterator[None]:
-    """One thread where a batch is too small to share out: waking the others costs more than the work."""
+def _fitting_threads(federation: Federation, engine: str) -> Iterator[None]:
+    """One thread where a model's batch is too small to share out: waking the others costs more than the work."""
     before = torch.get_num_threads()
-    if federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_BATCH:
+    if engine == "reference" and federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_BATCH:
         torch.set_num_threads(1)
     try:
         yield
@@ -120,8 +120,10 @@ def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str
     """Which engine runs this many runs like this one, and why."""
     if not federation.batchable:
         if federation.recipe.engine == "vectorised":
-            raise UserError("the vectorised engine cannot batch this model (torch's vmap refuses it): use reference")
-        return "reference", "torch's vmap cannot batch this model"
+            raise UserError(
+                "the vectorised engine cannot batch this model (vmap refuses it, or it holds integers): use reference"
+            )
+        return "reference", "this model cannot be batched: vmap refuses it, or it holds integers"
     sample = federation.dataset.x_train[0].numel()
     return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
 

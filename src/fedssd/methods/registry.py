@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedssd.core.contract import Local, Server, Sum, parts_of
@@ -46,7 +47,20 @@ Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value
 
 def local_kinds(spec: str) -> list[type[Local]]:
     """The classes behind ``fedssd``, ``fedssd+fedprox`` or ``my_method.py:MyLoss``."""
-    return [_kind(name.strip()) for name in spec.split("+")]
+    return [_kind(name.strip()) for name in _summands(spec)]
+
+
+def _summands(spec: str) -> list[str]:
+    """The spec cut at every ``+`` that is not part of the path in ``path/to/file.py:Name``."""
+    pieces, found = spec.split("+"), []
+    while pieces:
+        end = next((place for place, piece in enumerate(pieces) if ".py:" in piece), 0)
+        whole = "+".join(pieces[: end + 1])
+        in_path = "/" in pieces[0] or Path(whole.strip().partition(".py:")[0] + ".py").is_file()
+        count = end + 1 if in_path and pieces[0].strip() not in LOCALS else 1
+        found.append("+".join(pieces[:count]))
+        pieces = pieces[count:]
+    return found
 
 
 def _kind(name: str) -> type[Local]:
@@ -95,7 +109,10 @@ def _build(kind: type[Half], options: dict[str, Any]) -> Half:
 
 def _typed(where: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise UserError(f"{where} expects a finite number, got a whole number of more than 300 digits") from None
         if not (number == number and abs(number) != float("inf") and number >= 0):
             raise UserError(f"{where} expects a finite number that is not negative, got {value}")
         return number
