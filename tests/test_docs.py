@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -139,3 +140,8 @@ def test_recipes_in_the_docs_are_recipes(tmp_path: Path) -> None:
                 file = tmp_path / "recipe.toml"
                 file.write_text(code, encoding="utf-8")
                 load_recipe(file, {})
+
+
+def test_tables_show_what_results_hold() -> None:
+    found = subprocess.run([sys.executable, "docs/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + "run `make docs`"

@@ -78,7 +78,7 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
     if final.get("local_acc") is not None:
         lines.append(
             f"the clients' own models: {100 * final['local_acc']:.2f} % on average, "
-            f"forgetting gap {100 * final['forgetting']:.2f} points"
+            f"forgetting gap {round(100 * final['forgetting'], 2) + 0.0:.2f} points"
         )
     if "diverged" in summary:
         lines.append(f"its loss is no finite number from round {summary['diverged']} on: these figures mean nothing")

@@ -189,10 +189,15 @@ def _relay(channel: Any, heard: int, total: int, listen: Listener) -> int:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """End the workers now; what they have written stays."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
+    """End the workers now and see them gone; what they have written stays."""
+    workers = list((pool._processes or {}).values())
+    for worker in workers:
+        worker.terminate()
     pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.join(timeout=1)
+        if worker.is_alive():
+            worker.kill()
 
 
 _channel: Any = None

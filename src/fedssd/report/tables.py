@@ -123,11 +123,12 @@ def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
 
 def outstanding(table: Table, column: Column) -> Row | None:
     """The best row, if it beats every other by more than two standard errors of their difference over the seeds."""
-    complete = [row for row in table.rows if not row.missing(column.key)]
-    if column.better == 0 or len(complete) < 1 or len(table.rows) < 2 or len(table.seeds) < 2:
+    if column.better == 0 or len(table.rows) < 2 or len(table.seeds) < 2:
         return None
-    best = max(complete, key=lambda row: column.better * (row.mean(column.key) or 0.0))
-    others = [row for row in complete if row is not best]
+    if any(row.missing(column.key) for row in table.rows):  # a seed that is missing cannot be compared
+        return None
+    best = max(table.rows, key=lambda row: column.better * (row.mean(column.key) or 0.0))
+    others = [row for row in table.rows if row is not best]
     return best if all(_clearly_better(best, other, column) for other in others) else None
 
 

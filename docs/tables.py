@@ -1,0 +1,38 @@
+"""Put the tables of results/ into the pages that show them; a test fails when that was not done (`make docs`).
+
+A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
+is replaced by the file. With `--check` nothing is written and stale pages are named.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def rendered(page: str) -> str:
+    """The page with every table as results/ has it now."""
+    return BLOCK.sub(lambda found: found[1] + (ROOT / found[2]).read_text(encoding="utf-8") + found[3], page)
+
+
+def stale(root: Path = ROOT) -> list[Path]:
+    """The pages that do not show what results/ holds."""
+    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("results/*.md")]
+    return [page for page in pages if rendered(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")]
+
+
+def main() -> int:
+    pages = stale()
+    for page in pages:
+        print(f"{'stale' if '--check' in sys.argv else 'wrote'} {page.relative_to(ROOT)}")
+        if "--check" not in sys.argv:
+            page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if pages and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
