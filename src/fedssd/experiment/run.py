@@ -26,7 +26,7 @@ from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, Summary, header, summarise
 
-SMALL_BATCH = 50_000  # numbers in a batch of inputs
+SMALL_STEP = 50_000  # numbers in the inputs of one step
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 
 
@@ -99,16 +99,17 @@ def run_together(
     for run in runs:
         if run.folder:
             run.folder.begin(run.federation, header(run.federation, chosen, device))
-    with _fitting_threads(first, chosen):
+    side_by_side = len(runs) * cohort_size(first) if chosen == "vectorised" else 1
+    with _fitting_threads(first, side_by_side):
         _loop(runs, engine, listen)
     return [run.result() for run in runs]
 
 
 @contextmanager
-def _fitting_threads(federation: Federation, engine: str) -> Iterator[None]:
-    """One thread where a model's batch is too small to share out: waking the others costs more than the work."""
+def _fitting_threads(federation: Federation, models: int) -> Iterator[None]:
+    """One thread where a step is too small to share out: on a busy machine, waking the others costs far more."""
     before = torch.get_num_threads()
-    if engine == "reference" and federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_BATCH:
+    if models * federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_STEP:
         torch.set_num_threads(1)
     try:
         yield
