@@ -214,10 +214,11 @@ def resized(dataset: Dataset, size: int) -> Dataset:
         raise UserError(f"expected uint8 images to resize to {size}, got samples of shape {shape} in {dataset.name!r}")
     if dataset.shape[1:] == (size, size):
         return dataset
-    return replace(dataset, x_train=_resize(dataset.x_train, size), x_test=_resize(dataset.x_test, size))
+    return replace(dataset, x_train=resize(dataset.x_train, size), x_test=resize(dataset.x_test, size))
 
 
-def _resize(images: Tensor, size: int) -> Tensor:
+def resize(images: Tensor, size: int) -> Tensor:
+    """uint8 images scaled to ``size`` × ``size``, a few thousand at a time."""
     parts = []
     for chunk in torch.split(images, 4096):  # a whole dataset in floats would not fit into memory
         scaled = functional.interpolate(chunk.float(), (size, size), mode="bilinear", antialias=True)

@@ -30,6 +30,22 @@ PAPER_IMAGES = ("cifar10", "cifar100", "tiny-imagenet")
 
 
 @dataclass(frozen=True)
+class Design:
+    """What a recipe and the kind of samples determine, without any sample: the same on every machine that builds it."""
+
+    recipe: Recipe  # nothing left on auto but engine and device
+    pipeline: Pipeline
+    module: nn.Module
+    net: Net
+    method: Method
+    schedule: Schedule
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float64 if self.recipe.precision == "fp64" else torch.float32
+
+
+@dataclass(frozen=True)
 class Federation:
     """One run, ready to start."""
 
@@ -72,25 +88,34 @@ class Brought:
     partition: Partition | None = None
     auxiliary: Samples | None = None
     module: nn.Module | None = None
+    elsewhere: bool = False  # the clients' samples are on machines of their own: the partition only counts the clients
+
+
+def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brought | None = None) -> Design:
+    """Build what needs no sample: names in place of ``auto``, augmentation, model, method and schedule."""
+    brought = brought or Brought()
+    recipe = _with_names(recipe, shape, brought)
+    steps = pipeline(recipe.augment, recipe.data, shape)
+    shape = (shape[0], steps.resize, steps.resize) if steps.resize else shape
+    module = brought.module or build_model(recipe.model, shape, classes, recipe.head == "on")
+    net = _net(module)
+    recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
+    schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
+    return Design(recipe, steps, module, net, build_method(recipe), schedule)
 
 
 def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     """Load, split and build; raises UserError with one line for whatever does not fit."""
     brought = brought or Brought()
     dataset = brought.dataset or load(recipe.data)
-    recipe = _with_names(recipe, dataset, brought)
-    steps = pipeline(recipe.augment, recipe.data, dataset.shape)
+    plan = design(recipe, dataset.shape, dataset.num_classes, brought)
+    recipe, steps, module, net, method = plan.recipe, plan.pipeline, plan.module, plan.net, plan.method
     if steps.resize:
         dataset = resized(dataset, steps.resize)
-    method = build_method(recipe)
-    module = brought.module or build_model(recipe.model, dataset.shape, dataset.num_classes, recipe.head == "on")
-    net = _net(module)
-    recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
-    dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
     weights = weights_of(module) if brought.module else initial_weights(module, recipe.seed)
-    partition, auxiliary, notes = _split(recipe, dataset, brought, steps, dtype, method)
-    schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
-    _refuse_tiny_clients(partition, net, recipe.batch)
+    partition, auxiliary, notes = _split(recipe, dataset, brought, steps, plan.dtype, method)
+    if not brought.elsewhere:
+        _refuse_tiny_clients(partition, net, recipe.batch)
     _try_model(net, weights, dataset, steps)
     batchable = brought.module is None or _try_training(net, weights, dataset, steps)
     return Federation(
@@ -101,9 +126,9 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
         steps,
         module,
         net,
-        _cast(weights, dtype),
+        _cast(weights, plan.dtype),
         method,
-        schedule,
+        plan.schedule,
         batchable,
         (*notes, *_warnings(method, recipe)),
     )
@@ -129,7 +154,7 @@ def build_method(recipe: Recipe) -> Method:
     return Method(local, build_server(recipe.server, recipe.options), solver)
 
 
-def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
+def _with_names(recipe: Recipe, shape: tuple[int, ...], brought: Brought) -> Recipe:
     """The recipe with ``auto`` replaced, the options in force written out and what was brought named as such."""
     if brought.module is not None:
         recipe = replace(recipe, model=type(brought.module).__name__, head="off")
@@ -148,7 +173,7 @@ def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
         recipe,
         partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
-        model=default_model(recipe.data, dataset.shape) if recipe.model == "auto" else recipe.model,
+        model=default_model(recipe.data, shape) if recipe.model == "auto" else recipe.model,
         head=auto_head if recipe.head == "auto" else recipe.head,
         options=in_force,
     )
@@ -177,10 +202,11 @@ def _split(
     if brought.auxiliary is not None:
         x, y = brought.auxiliary
         return partition, Auxiliary(steps.test(x, dtype), y), ()
-    if recipe.auxiliary == 0:
+    if recipe.auxiliary == 0 or brought.elsewhere:
         if method.needs_auxiliary:
             who = f"server half {recipe.server!r}" if method.server.needs_auxiliary else f"method {recipe.method!r}"
-            raise UserError(f"{who} needs an auxiliary set: set auxiliary above 0")
+            what_to_do = "add auxiliary samples to the server's data" if recipe.auxiliary else "set auxiliary above 0"
+            raise UserError(f"{who} needs an auxiliary set: {what_to_do}")
         return partition, None, ()
     rows, partition, notes = auxiliary_set.take(
         labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, recipe.partition_seed

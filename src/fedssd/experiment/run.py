@@ -61,14 +61,17 @@ class Run:
 
     def method_now(self) -> Method:
         """The method with this round's learning rate."""
-        method, recipe = self.federation.method, self.federation.recipe
-        lr = recipe.lr * recipe.lr_decay**self.state.round
-        return replace(method, solver=replace(method.solver, lr=lr))
+        return method_at(self.federation.method, self.federation.recipe, self.state.round)
 
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
         folder = self.folder.path if self.folder else None
         return Result(self.federation.recipe, self.lines, summary, self.recorded, folder)
+
+
+def method_at(method: Method, recipe: Recipe, round_: int) -> Method:
+    """The method with the learning rate it has after so many rounds."""
+    return replace(method, solver=replace(method.solver, lr=recipe.lr * recipe.lr_decay**round_))
 
 
 def run_recipe(
@@ -100,16 +103,17 @@ def run_together(
         if run.folder:
             run.folder.begin(run.federation, header(run.federation, chosen, device))
     side_by_side = len(runs) * cohort_size(first) if chosen == "vectorised" else 1
-    with _fitting_threads(first, side_by_side):
+    sample = first.dataset.x_train[0].numel()
+    with fitting_threads(side_by_side * first.recipe.batch * sample):
         _loop(runs, engine, listen)
     return [run.result() for run in runs]
 
 
 @contextmanager
-def _fitting_threads(federation: Federation, models: int) -> Iterator[None]:
+def fitting_threads(numbers: int) -> Iterator[None]:
     """One thread where a step is too small to share out: on a busy machine, waking the others costs far more."""
     before = torch.get_num_threads()
-    if models * federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_STEP:
+    if numbers < SMALL_STEP:
         torch.set_num_threads(1)
     try:
         yield

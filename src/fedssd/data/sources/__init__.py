@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from fedssd.data.dataset import Dataset
 from fedssd.data.sources import cache, cifar, digits, folder, npz, tabular, tiny_imagenet
 from fedssd.data.sources.archive import Progress, md5_of
@@ -91,6 +93,15 @@ def load(name_or_path: str) -> Dataset:
         return npz.read(path) if suffix == ".npz" else tabular.read(path)
     hint = nearest(name_or_path, list(SOURCES))
     raise UserError(f"unknown dataset {name_or_path!r}: expected one of {', '.join(SOURCES)}, {FILES} ({hint})")
+
+
+def read_samples(path: Path, classes: tuple[str, ...] | None = None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Every sample of a folder, ``.npz`` or ``.csv`` file, without a test split; a table's features as they stand."""
+    if path.is_dir():
+        return folder.read_samples(path, classes)
+    if path.suffix.lower() not in (".npz", ".csv") or not path.is_file():
+        raise UserError(f"expected a folder of images, a .npz or a .csv file, got nothing of the kind at {path}")
+    return npz.read_samples(path, classes) if path.suffix.lower() == ".npz" else tabular.read_samples(path, classes)
 
 
 def _prepared(source: Source) -> Dataset:

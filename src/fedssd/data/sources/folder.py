@@ -30,6 +30,16 @@ def read(path: Path) -> Dataset:
     return Dataset(path.name, x_train, y_train, x_test, y_test, classes)
 
 
+def read_samples(path: Path, classes: tuple[str, ...] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """All images of ``DIR/<class>/…``; the classes are those given (some may be missing here), or else the folders."""
+    found = _classes(path)
+    unknown = sorted(set(found) - set(classes or found))
+    if unknown:
+        raise UserError(f"expected folders named after the classes {', '.join(classes or ())}, got {path / unknown[0]}")
+    images, labels = _read(path, classes or found, None)
+    return images, labels, classes or found
+
+
 def _has_folders(path: Path) -> bool:
     """Tells a part of the data from a class that happens to be called train (CIFAR-100 has one)."""
     return path.is_dir() and any(entry.is_dir() for entry in path.iterdir())

@@ -19,7 +19,7 @@ CHANNELS = (1, 3)
 
 def read(path: Path) -> Dataset:
     """``x_train, y_train, x_test, y_test``, or ``x, y`` of which a fixed fifth is for testing; ``classes`` if named."""
-    arrays = _arrays(path)
+    arrays = arrays_in(path)
     parts = ("train", "test") if "x_train" in arrays else ("",)
     keys = [(f"x_{part}".rstrip("_"), f"y_{part}".rstrip("_")) for part in parts]
     missing = [key for pair in keys for key in pair if key not in arrays]
@@ -35,7 +35,28 @@ def read(path: Path) -> Dataset:
     return Dataset(path.stem, samples[0], labels[0], samples[1], labels[1], classes)
 
 
-def _arrays(path: Path) -> dict[str, Array]:
+def read_samples(path: Path, classes: tuple[str, ...] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """All of ``x, y`` (or ``x_train, y_train``) with the classes' names: those given, or else the file's own."""
+    arrays = arrays_in(path)
+    x, y = ("x_train", "y_train") if "x_train" in arrays else ("x", "y")
+    for key in (x, y):
+        if key not in arrays:
+            raise UserError(
+                f"expected arrays x, y; got {', '.join(sorted(arrays)) or 'nothing'} in {path}: add {key!r}"
+            )
+    return labelled(arrays, x, y, path, classes)
+
+
+def labelled(
+    arrays: dict[str, Array], x: str, y: str, path: Path, classes: tuple[str, ...] | None
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """One pair of arrays as samples and class numbers."""
+    named = arrays.get("classes") if classes is None else np.array(classes)
+    (labels,), names = _labels([(y, arrays[y])], named, path)
+    return _samples(arrays[x], x, path), labels, names
+
+
+def arrays_in(path: Path) -> dict[str, Array]:
     if not zipfile.is_zipfile(path):
         raise UserError(f"expected a .npz file, got something else or half of one in {path}: save it again")
     try:

@@ -18,17 +18,26 @@ Lines = list[tuple[int, list[str]]]  # line number in the file, and its fields
 
 def read(path: Path) -> Dataset:
     """Features standardised by the training set's mean and deviation; a fixed fifth of each class is the test set."""
+    features, labels, classes = read_samples(path, None)
+    train, test = stratified_split(labels, len(classes))
+    scaled = standardised(features, *moments(features[train]))
+    return Dataset(path.stem, scaled[train], labels[train], scaled[test], labels[test], classes)
+
+
+def read_samples(path: Path, classes: tuple[str, ...] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """All samples as they stand in the file (float64, not standardised); the classes are those given or its own."""
     header, lines = _lines(path)
     column = _label_column(header)
     features = torch.tensor(
         [_features(header, fields, column, path, line) for line, fields in lines], dtype=torch.float64
     )
-    classes = _class_names([fields[column].strip() for _, fields in lines])
+    classes = classes or _class_names([fields[column].strip() for _, fields in lines])
     number = {name: position for position, name in enumerate(classes)}
-    labels = torch.tensor([number[fields[column].strip()] for _, fields in lines])
-    train, test = stratified_split(labels, len(classes))
-    scaled = _standardised(features, train)
-    return Dataset(path.stem, scaled[train], labels[train], scaled[test], labels[test], classes)
+    for line, fields in lines:
+        if fields[column].strip() not in number:
+            known = ", ".join(classes)
+            raise UserError(f"expected a label among {known}, got {fields[column].strip()!r} at {path}:{line}")
+    return features, torch.tensor([number[fields[column].strip()] for _, fields in lines]), classes
 
 
 def _lines(path: Path) -> tuple[list[str], Lines]:
@@ -102,9 +111,13 @@ def _class_names(labels: list[str]) -> tuple[str, ...]:
     return tuple(distinct)
 
 
-def _standardised(features: Tensor, train: Tensor) -> Tensor:
-    """Zero mean and unit deviation on the training rows; a constant column becomes zero."""
-    mean = features[train].mean(0)
-    deviation = features[train].std(0, unbiased=False)
+def moments(features: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and deviation of each column; a constant column has deviation 1, so that it becomes zero."""
+    mean, deviation = features.mean(0), features.std(0, unbiased=False)
     constant = deviation <= 1e-12 * mean.abs()
-    return ((features - mean) / torch.where(constant | (deviation == 0), 1.0, deviation)).to(torch.float32)
+    return mean, torch.where(constant | (deviation == 0), 1.0, deviation)
+
+
+def standardised(features: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Zero mean and unit deviation, where these are the features' own."""
+    return ((features - mean) / deviation).to(torch.float32)

@@ -1,0 +1,1 @@
+"""Real federations: the apps of server and nodes, their samples and certificates, and a trial on one machine."""

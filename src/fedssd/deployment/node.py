@@ -1,0 +1,137 @@
+"""A node's app: one client of a federation, with samples that never leave its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedssd.core import tree
+from fedssd.core.net import weights_of
+from fedssd.core.tree import Tree
+from fedssd.deployment.samples import fitted, read_node, resized
+from fedssd.deployment.settings import recipe_of
+from fedssd.engines import ReferenceEngine, pick_device
+from fedssd.engines.base import Job, World
+from fedssd.engines.flower.library import ClientApp, Context, Message, RecordDict
+from fedssd.engines.flower.memory import InContext, InFolder, Keeper, NodeMemory
+from fedssd.engines.flower.messages import (
+    Greeting,
+    Kind,
+    Order,
+    Reply,
+    answer,
+    introduce,
+    read_kind,
+    read_order,
+)
+from fedssd.errors import UserError
+from fedssd.experiment.federation import Design, Samples, design
+from fedssd.experiment.run import fitting_threads, method_at
+
+Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """One client, ready to train: its model, its method and its samples, built once in a process."""
+
+    client: int
+    design: Design
+    engine: ReferenceEngine
+
+    @property
+    def samples(self) -> int:
+        return len(self.engine.world.y)
+
+    @property
+    def weights(self) -> Tree:
+        """The shapes of the model's weights."""
+        return tree.map_tree(
+            lambda w: w.to(self.design.dtype) if w.is_floating_point() else w, weights_of(self.design.module)
+        )
+
+    def train(self, order: Order, keeper: Keeper) -> Reply:
+        """One round: from the memory of the last accepted round to a reply, with the new memory kept beside it."""
+        world, recipe = self.engine.world, self.design.recipe
+        sent = tree.map_tree(lambda leaf: leaf.to(world.device), order.sent)
+        method = method_at(self.design.method, recipe, order.round - 1)
+        kept = NodeMemory(keeper, order.run)
+        memory, fresh = kept.at(order.accepted, method.local.memory(sent))
+        memory = tree.map_tree(lambda leaf: leaf.to(world.device), memory)
+        rows = torch.arange(self.samples, device=world.device)
+        job = Job(method, sent, recipe.seed, order.round - 1, [self.client], [rows], {})
+        with fitting_threads(recipe.batch * world.x[0].numel()):
+            done = self.engine.train_client(job, self.client, rows, memory)
+        kept.keep(order.accepted, memory, order.round, done.memory)
+        return Reply(self.client, order.round, fresh, done.got, done.report, done.work, done.figures)
+
+
+def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Trainer:
+    """A client with these samples."""
+    device = pick_device(plan.recipe.device)
+    x, y = (part.to(device) for part in resized(samples, plan.pipeline.resize))
+    if plan.net.has_batch_norm and len(y) < 2:
+        raise UserError(f"client {client} holds {len(y)} training samples and batch norm needs two")
+    world = World(x, y, x[:0], y[:0], classes, plan.pipeline, plan.dtype)
+    return Trainer(client, plan, ReferenceEngine(plan.net, world, plan.schedule))
+
+
+def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[Any] = ()) -> ClientApp:
+    """The Flower ClientApp that runs a recipe's method on this node's samples.
+
+    ``load_samples`` reads the node's ``data-path`` in place of our own reader; ``mods`` are Flower's, for example its
+    ``fixedclipping_mod`` or ``LocalDpMod``.
+    """
+    app = ClientApp()
+
+    @cache
+    def trainer(client: int, path: str, overrides: str, kind: Kind) -> Trainer:
+        plan = design(recipe_of(recipe, overrides), kind.shape, len(kind.classes))
+        place = Path(path)
+        samples = read_node(place, kind) if load_samples is None else fitted(*load_samples(place), kind, path)
+        return prepare(client, samples, plan, len(kind.classes))
+
+    def ready(message: Message, context: Context) -> Trainer:
+        config = context.node_config
+        overrides = str(context.run_config.get("set", ""))
+        return trainer(_client(config), _data_path(config), overrides, read_kind(message.content))
+
+    @app.query()
+    def greet(message: Message, context: Context) -> Message:
+        """Which client this node is, once its samples are known to fit."""
+        found = ready(message, context)
+        return Message(introduce(Greeting(found.client, found.samples)), reply_to=message)
+
+    @app.train(mods=list(mods))
+    def train(message: Message, context: Context) -> Message:
+        """One round of local training."""
+        found = ready(message, context)
+        content: RecordDict = answer(found.train(read_order(message.content, found.weights), keeper_of(context)))
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def keeper_of(context: Context) -> Keeper:
+    """Where this node's memory is kept: ``state-path`` if it has one, else Flower's state of the node."""
+    folder = context.node_config.get("state-path")
+    return InFolder(Path(str(folder))) if folder else InContext(context)
+
+
+def _client(config: Any) -> int:
+    client = config.get("partition-id")
+    if not isinstance(client, int) or isinstance(client, bool):
+        raise UserError(f"--node-config needs partition-id, the client's number from 0; got {client!r}")
+    return client
+
+
+def _data_path(config: Any) -> str:
+    path = config.get("data-path")
+    if not isinstance(path, str) or not path:
+        raise UserError(f"--node-config needs data-path, where this node's samples are; got {path!r}")
+    return path

@@ -1,0 +1,70 @@
+"""What a Flower run is told beside its recipe, under [tool.flwr.app.config] or with `flwr run --run-config`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedssd.errors import UserError, nearest
+from fedssd.experiment.recipe import Recipe, load_recipe
+
+WEIGHTINGS = ("samples", "capped", "equal")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every field is a key of the run's configuration, with dashes."""
+
+    set: str = ""  # recipe keys that differ from recipe.toml, as in "rounds=5 fedssd.m_max=0.3"
+    server_data: str = ""  # the server's samples
+    out: str = ""  # the run's folder; by default runs/federation below the server's working directory, numbered
+    resume: str = ""  # a run's folder to go on with
+    min_nodes: int = 0  # clients that must be connected for a round; 0 takes the whole cohort
+    wait: float = 300.0  # seconds to wait for them
+    round_timeout: float = 3600.0  # seconds for a round's replies
+    weighting: str = "samples"
+    most_samples: int = 0  # a client that claims more is left out; 0 sets no limit
+
+
+def settings_of(config: Mapping[str, Any]) -> Settings:
+    """The settings in a run's configuration, checked; keys that are not ours are Flower's or the user's."""
+    found: dict[str, Any] = {}
+    for entry in fields(Settings):
+        key, default = entry.name.replace("_", "-"), entry.default
+        value = config.get(key, default)
+        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, type(default)) or isinstance(value, bool):
+            raise UserError(f"run-config {key} expects {_KINDS[type(default)]}, got {value!r}")
+        found[entry.name] = value
+    settings = Settings(**found)
+    for key in ("min_nodes", "most_samples"):
+        if getattr(settings, key) < 0:
+            raise UserError(f"run-config {key.replace('_', '-')} expects 0 or more, got {getattr(settings, key)}")
+    for key in ("wait", "round_timeout"):
+        if not 0 < getattr(settings, key) < math.inf:
+            raise UserError(f"run-config {key.replace('_', '-')} expects seconds above 0, got {getattr(settings, key)}")
+    if settings.weighting not in WEIGHTINGS:
+        raise UserError(
+            f"run-config weighting expects one of {', '.join(WEIGHTINGS)}, got {settings.weighting!r} "
+            f"({nearest(settings.weighting, list(WEIGHTINGS))})"
+        )
+    return settings
+
+
+_KINDS = {str: "text", int: "a whole number", float: "a number"}
+
+
+def recipe_of(path: Path, overrides: str = "") -> Recipe:
+    """The app's recipe with the keys that ``set`` changes."""
+    given: dict[str, Any] = {}
+    for word in shlex.split(overrides):
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UserError(f"run-config set expects KEY=VALUE pairs, got {word!r}")
+        given[key] = value
+    return load_recipe(path, given)

@@ -1,0 +1,268 @@
+"""The server's side of a round over Flower: who is there, what they are sent, and what of their replies counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from fedssd.core import tree
+from fedssd.core.contract import Local, Work, parts_of
+from fedssd.core.guard import refusal
+from fedssd.core.round import Trained
+from fedssd.core.tree import Tree
+from fedssd.engines.flower.library import ArrayRecord, ConfigRecord, Grid, Message, MessageType, MetricRecord, Strategy
+from fedssd.engines.flower.messages import (
+    CONFIG,
+    NEVER,
+    Kind,
+    Order,
+    Reply,
+    arrays_of,
+    ask,
+    instruct,
+    pack_broadcast,
+    read_greeting,
+    read_reply,
+    tree_of,
+)
+from fedssd.engines.flower.packing import UnreadableError
+from fedssd.errors import UserError
+
+LOOK_AGAIN = 0.5  # seconds between two looks at who is connected
+
+
+class Opened(NamedTuple):
+    """A round as the server opened it."""
+
+    sent: Tree
+    cohort: list[int]  # the clients that should take part, ascending
+
+
+class Outcome(NamedTuple):
+    """What came of a round: the accepted clients' work, stacked in their order, and why the others are not in it."""
+
+    clients: list[int]
+    trained: Trained
+    dropped: dict[int, str]
+    fresh: list[int]  # accepted clients that had lost their memory and began anew
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a round begins and ends, and what a claim of samples is worth."""
+
+    minimum: int = 1  # clients of the cohort that must be connected
+    patience: float = 300.0  # seconds to wait for them
+    deadline: float = 3600.0  # seconds for a round's replies
+    weighting: str = "samples"
+    most_samples: int = 0  # a client that claims more is refused; 0 sets no limit
+
+
+CAP = 2.0  # capped: nobody counts for more than so many times the cohort's median
+
+
+@dataclass
+class Ends:
+    """What the strategy asks of whoever keeps the run: the contract's two ends of a round."""
+
+    open: Callable[[Tree], Opened]  # from the global weights
+    close: Callable[[Outcome], Tree]  # to the global weights
+
+
+@dataclass
+class FederatedStrategy(Strategy):
+    """Runs any method: the contract's hooks decide what is sent and how it is combined, this class carries it."""
+
+    kind: Kind
+    run: str
+    population: int
+    server: Ends
+    like: Reply  # what a reply must look like
+    weights: Tree  # what the global weights look like
+    local: Local
+    rules: Rules
+    tell: Callable[[str], None]
+    accepted: dict[int, int] = field(default_factory=dict)  # client -> the last round taken from it
+    round: int = 0  # rounds closed so far, of this run and the one it resumes
+    _nodes: dict[int, int] = field(default_factory=dict)  # client -> node
+    _unfit: dict[int, str] = field(default_factory=dict)  # node -> why it cannot take part
+    _asked: list[tuple[int, Message]] = field(default_factory=list)  # this round's clients and messages
+    _absent: dict[int, str] = field(default_factory=dict)  # this round's clients that were not asked
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Open the round and write to every client of its cohort that is connected."""
+        opened = self.server.open(tree_of(arrays, self.weights))
+        present = self._wait_for(opened.cohort, grid)
+        self._absent = {client: "not connected" for client in opened.cohort if client not in present}
+        packed = pack_broadcast(opened.sent)
+        self._asked = []
+        for client, node in present.items():
+            order = Order(self.run, self.round + 1, self.accepted.get(client, NEVER), opened.sent)
+            content = instruct(self.kind, order, packed)
+            content.config_records[CONFIG].update(
+                config
+            )  # what a strategy around this one adds, such as a clipping norm
+            message = Message(content, node, MessageType.TRAIN, ttl=self.rules.deadline, group_id=str(self.round + 1))
+            self._asked.append((client, message))
+        return [message for _, message in self._asked]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take what is sound, say why the rest is not, and close the round."""
+        outcome = self._judge({reply.metadata.reply_to_message_id: reply for reply in replies})
+        self.round += 1
+        for client in outcome.clients:
+            self.accepted[client] = self.round
+        for client, why in outcome.dropped.items():
+            self.tell(f"round {self.round}: client {client} is left out: {why}")
+        for client in outcome.fresh:
+            self.tell(f"round {self.round}: client {client} had lost its memory and began anew")
+        weights = self.server.close(outcome)
+        return arrays_of(weights), MetricRecord({"accepted": len(outcome.clients), "dropped": len(outcome.dropped)})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: the server evaluates the models itself, on its own test set."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing was asked."""
+        return None
+
+    def summary(self) -> None:
+        """Say what the rounds go by."""
+        rules = self.rules
+        self.tell(
+            f"at least {rules.minimum} clients a round, waited for up to {rules.patience:g} s; replies within "
+            f"{rules.deadline:g} s; weighted by {rules.weighting}"
+        )
+
+    def _wait_for(self, cohort: list[int], grid: Grid) -> dict[int, int]:
+        """The connected clients of the cohort and their nodes; raises UserError where too few come in time."""
+        minimum = min(self.rules.minimum, len(cohort))
+        end = time.monotonic() + self.rules.patience
+        told = False
+        while True:
+            connected = set(grid.get_node_ids())
+            self._greet(connected, grid)
+            present = {client: self._nodes[client] for client in cohort if self._nodes.get(client) in connected}
+            if len(present) >= minimum:
+                return present
+            if time.monotonic() >= end:
+                raise UserError(self._too_few(len(present), minimum))
+            if not told:
+                self.tell(f"round {self.round + 1}: {len(present)} of at least {minimum} clients connected, waiting")
+                told = True
+            self._unfit.clear()  # who could not take part may have been set right
+            time.sleep(LOOK_AGAIN)
+
+    def _too_few(self, present: int, minimum: int) -> str:
+        unfit = "".join(f"; node {node} cannot take part: {why}" for node, why in sorted(self._unfit.items()))
+        return (
+            f"round {self.round + 1} needs {minimum} clients, and {present} were connected after "
+            f"{self.rules.patience:g} s: the run ends here with {self.round} rounds{unfit}"
+        )
+
+    def _greet(self, connected: set[int], grid: Grid) -> None:
+        """Ask nodes not met before which client they are."""
+        newcomers = sorted(connected - set(self._nodes.values()) - set(self._unfit))
+        if not newcomers:
+            return
+        wait = min(self.rules.deadline, max(self.rules.patience, 60.0))
+        letters = [Message(ask(self.kind, self.run), node, MessageType.QUERY, ttl=wait) for node in newcomers]
+        answers = {a.metadata.reply_to_message_id: a for a in grid.send_and_receive(letters, timeout=wait)}
+        for node, letter in zip(newcomers, letters, strict=True):
+            why = self._meet(node, answers.get(letter.metadata.message_id), connected)
+            if why:
+                self._unfit[node] = why
+                self.tell(f"node {node} cannot take part: {why}")
+
+    def _meet(self, node: int, answer: Message | None, connected: set[int]) -> str | None:
+        """Remember which client a node is, or say why it is none."""
+        if answer is None or answer.has_error():
+            return _why(answer, "it did not introduce itself in time")
+        try:
+            greeting = read_greeting(answer.content)
+        except UnreadableError as error:
+            return f"its greeting is unreadable: {error}"
+        client = greeting.client
+        if not 0 <= client < self.population:
+            return f"it calls itself client {client}, expected 0 to {self.population - 1}"
+        if self._nodes.get(client) in connected:
+            return f"it calls itself client {client}, which node {self._nodes[client]} is"
+        self._nodes[client] = node
+        self.tell(f"node {node} is client {client}, with {greeting.samples} samples")
+        return None
+
+    def _judge(self, replies: dict[str, Message]) -> Outcome:
+        """Match replies to what was asked: a dead node's error comes under another sender."""
+        sound: dict[int, Reply] = {}
+        dropped = dict(self._absent)
+        for client, message in self._asked:
+            found = self._examine(client, replies.get(message.metadata.message_id))
+            if isinstance(found, Reply):
+                sound[client] = found
+            else:
+                dropped[client] = found
+        clients = sorted(sound)  # float sums depend on the order, replies come in any
+        fresh = [client for client in clients if sound[client].fresh]
+        return Outcome(clients, self._stacked([sound[c] for c in clients]), dict(sorted(dropped.items())), fresh)
+
+    def _examine(self, client: int, message: Message | None) -> Reply | str:
+        """The reply, or why it does not count."""
+        if message is None or message.has_error():
+            return _why(message, f"no reply within {self.rules.deadline:g} s")
+        try:
+            reply = read_reply(message.content, self.like)
+        except UnreadableError as error:
+            return f"its reply is unreadable: {error}"
+        if (reply.client, reply.round) != (client, self.round + 1):
+            return (
+                f"it answers as client {reply.client} for round {reply.round}, asked was client {client} "
+                f"for round {self.round + 1}"
+            )
+        parts = {"update": reply.update, "report": reply.report}
+        expected = {"update": self.like.update, "report": self.like.report}
+        most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")
+        return refusal(parts, reply.work, expected, most) or reply
+
+    def _stacked(self, replies: list[Reply]) -> Trained:
+        """The replies along a first axis, which is empty where there are none."""
+        if not replies:
+            return self._stacked([self.like]).only([])
+        work = Work(*(torch.stack(column) for column in zip(*(reply.work for reply in replies), strict=True)))
+        got, reports, figures = (
+            tree.stack([getattr(reply, name) for reply in replies]) for name in ("update", "report", "figures")
+        )
+        local = got if uploads_weights(self.local) else {}
+        return Trained(got, local, {}, reports, weighted(work, self.rules.weighting), figures)
+
+
+def uploads_weights(local: Local) -> bool:
+    """Whether what goes up is the client's model itself, so that the server can evaluate it."""
+    return all(type(part).upload is Local.upload for part in parts_of(local))
+
+
+def weighted(work: Work, weighting: str) -> Work:
+    """The work with the sample counts that decide each client's share: as claimed, capped, or all alike."""
+    if weighting == "equal":
+        return work._replace(samples=torch.ones_like(work.samples))
+    if weighting == "capped":
+        return work._replace(samples=work.samples.clamp(max=CAP * float(work.samples.median())))
+    return work
+
+
+def _why(message: Message | None, otherwise: str) -> str:
+    """An error reply's reason in one line."""
+    if message is None:
+        return otherwise
+    lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
+    return f"error {message.error.code}: {lines[-1] if lines else 'no reason given'}"
