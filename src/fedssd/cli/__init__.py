@@ -29,6 +29,7 @@ COMMANDS = {
     "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
+    "federation": Command("fedssd.cli.federation", "run a recipe on real machines, over Flower"),
     "theory": Command("fedssd.cli.theory", "what the convergence theorem promises, and what a run brought"),
 }
 

@@ -99,6 +99,17 @@ class ServedRun:
         return line
 
 
+def say(text: str) -> None:
+    """One line in the server's log."""
+    print(f"fedssd: {text}", flush=True)
+
+
+def _spoken(line: Line, rounds: int) -> str:
+    accuracy = f"global accuracy {100 * line['global']['acc']:.2f} %, " if "global" in line else ""
+    taken = f"{len(line['clients'])} clients, {len(line['dropped'])} left out"
+    return f"round {line['round']} of {rounds}: {accuracy}{taken}"
+
+
 def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings, name: str) -> FederatedStrategy:
     """The Flower strategy of a run."""
     federation = served.run.federation
@@ -118,7 +129,7 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings, 
         weights=federation.weights,
         local=federation.method.local,
         rules=rules,
-        tell=lambda text: print(f"fedssd: {text}", flush=True),
+        tell=say,
     )
 
 
@@ -135,6 +146,7 @@ def serve(grid: Grid, recipe: Recipe, samples: ServerSamples, settings: Settings
         if server_round == 0:  # Flower asks before the first round too
             return None
         line = served.record(tree_of(arrays, federation.weights))
+        say(_spoken(line, federation.recipe.rounds))
         return MetricRecord({"accuracy": line["global"]["acc"]}) if "global" in line else None
 
     remaining = federation.recipe.rounds - run.state.round
@@ -165,6 +177,15 @@ def server_app(recipe: Path) -> ServerApp:
         if not settings.server_data:
             raise UserError("run-config server-data names the server's samples (test and auxiliary); it is empty")
         samples = read_server(Path(settings.server_data), chosen)
-        serve(grid, chosen, samples, settings, Path(settings.out) if settings.out else None)
+        serve(grid, chosen, samples, settings, Path(settings.out) if settings.out else _free_folder())
 
     return app
+
+
+def _free_folder() -> Path:
+    """A folder below runs/ that nobody uses yet."""
+    base, number = Path("runs") / "federation", 2
+    folder = base
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder

@@ -19,15 +19,28 @@ WEIGHTINGS = ("samples", "capped", "equal")
 class Settings:
     """Every field is a key of the run's configuration, with dashes."""
 
-    set: str = ""  # recipe keys that differ from recipe.toml, as in "rounds=5 fedssd.m_max=0.3"
-    server_data: str = ""  # the server's samples
-    out: str = ""  # the run's folder; by default runs/federation below the server's working directory, numbered
-    resume: str = ""  # a run's folder to go on with
-    min_nodes: int = 0  # clients that must be connected for a round; 0 takes the whole cohort
-    wait: float = 300.0  # seconds to wait for them
-    round_timeout: float = 3600.0  # seconds for a round's replies
+    set: str = ""
+    server_data: str = ""
+    out: str = ""
+    resume: str = ""
+    min_nodes: int = 0
+    wait: float = 300.0
+    round_timeout: float = 3600.0
     weighting: str = "samples"
-    most_samples: int = 0  # a client that claims more is left out; 0 sets no limit
+    most_samples: int = 0
+
+
+NOTES = {
+    "set": 'recipe keys that differ for this run, such as "rounds=5 fedssd.m_max=0.3"',
+    "server_data": "the server's samples: a .npz with x_test, y_test, x_auxiliary, y_auxiliary, or any labelled ones",
+    "out": "the folder of the run's record, below the server's working directory",
+    "resume": "the folder of a run to go on with",
+    "min_nodes": "clients that must be connected for a round to begin; 0: all that should take part",
+    "wait": "seconds to wait for them before the run ends",
+    "round_timeout": "seconds for a round's replies; who is later is left out",
+    "weighting": "how much a client counts: samples, capped (at twice the median) or equal",
+    "most_samples": "a client that claims more is left out; 0 sets no limit",
+}
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:

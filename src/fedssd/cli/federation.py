@@ -1,0 +1,237 @@
+"""``fedssd federation``: a recipe on real machines, over Flower."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import flags, places
+from fedssd.cli.parser import examples
+from fedssd.errors import UserError
+
+if TYPE_CHECKING:
+    from fedssd.deployment.audit import Item
+    from fedssd.deployment.settings import Settings
+
+EXAMPLES = examples(
+    "fedssd federation init lab --method fedssd --clients 3 --rounds 5   a Flower app with this recipe",
+    "fedssd federation up lab                                            try it on this machine, with TLS and keys",
+    "fedssd federation run lab",
+    "fedssd federation down lab",
+    "fedssd federation certs keys --host 192.0.2.1 --nodes 2             for machines of their own",
+    "fedssd federation audit lab                                         what travels and what stays",
+)
+ACTIONS = "init|certs|up|run|down|audit"
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command with its actions."""
+    what = "Run a recipe on real machines, over Flower."
+    parser = commands.add_parser("federation", description=what, epilog=EXAMPLES)
+    actions = parser.add_subparsers(dest="action", required=True, metavar=ACTIONS, title="actions")
+    _register_init(actions)
+    _register_certs(actions)
+    for name, does in (("up", "start SuperLink and SuperNodes on this machine"), ("down", "end what up started")):
+        action = actions.add_parser(name, help=does)
+        _add_app(action)
+        action.set_defaults(main=main)
+    actions.choices["up"].add_argument(
+        "--nodes", type=int, metavar="N", help="start only the first N of the recipe's clients (default: all)"
+    )
+    _register_run(actions)
+    _register_audit(actions)
+
+
+def _register_init(actions: argparse._SubParsersAction[Any]) -> None:
+    action = actions.add_parser("init", help="write a Flower app that runs a recipe", add_help=False)
+    action.add_argument("app", type=Path, metavar="DIR", help="a new or empty folder")
+    flags.add_recipe_flags(action)
+    _add_settings(action, ("server_data",))
+    action.add_argument("-h", "--help", action="help", help="show this and exit")
+    action.set_defaults(main=main)
+
+
+def _register_certs(actions: argparse._SubParsersAction[Any]) -> None:
+    action = actions.add_parser("certs", help="make an authority, the server's certificate and the nodes' keys")
+    action.add_argument("folder", type=Path, metavar="DIR", help="where they go")
+    action.add_argument(
+        "--host",
+        action="append",
+        metavar="NAME",
+        help="a name or address by which nodes reach the server; may be repeated (default: 127.0.0.1 and localhost)",
+    )
+    action.add_argument("--nodes", type=int, default=2, metavar="N", help="keys for so many nodes (default: 2)")
+    action.add_argument("--days", type=int, default=365, metavar="N", help="how long they are valid (default: 365)")
+    action.set_defaults(main=main)
+
+
+def _register_run(actions: argparse._SubParsersAction[Any]) -> None:
+    action = actions.add_parser("run", help="run the app on what up started, and wait for its end")
+    _add_app(action)
+    action.add_argument("--out", type=Path, metavar="DIR", help="a new or empty folder (default: DIR/runs/federation)")
+    action.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
+    action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
+    _add_settings(action)
+    action.add_argument("--json", action="store_true", help="print the summary as one line of JSON")
+    action.set_defaults(main=main)
+
+
+def _register_audit(actions: argparse._SubParsersAction[Any]) -> None:
+    action = actions.add_parser("audit", help="what travels each round and what stays, with sizes", add_help=False)
+    action.add_argument("app", type=Path, nargs="?", metavar="DIR", help="an app's folder; without one, a recipe")
+    flags.add_recipe_flags(action)
+    action.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    action.add_argument("-h", "--help", action="help", help="show this and exit")
+    action.set_defaults(main=main)
+
+
+def _add_app(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "app", type=Path, nargs="?", default=Path(), metavar="DIR", help="the app's folder (default: .)"
+    )
+
+
+def _add_settings(action: argparse.ArgumentParser, more: tuple[str, ...] = ()) -> None:
+    """A flag for every setting of a run that concerns its rounds."""
+    from fedssd.deployment.settings import NOTES, WEIGHTINGS, Settings
+
+    group = action.add_argument_group("rounds")
+    for key in (*more, "min_nodes", "wait", "round_timeout", "weighting", "most_samples"):
+        default = getattr(Settings, key)
+        shown = f" (default: {default})" if default != "" else ""
+        group.add_argument(
+            "--" + key.replace("_", "-"),
+            type=type(default),
+            default=argparse.SUPPRESS,
+            choices=WEIGHTINGS if key == "weighting" else None,
+            metavar={int: "N", float: "X", str: "NAME"}[type(default)],
+            help=NOTES[key] + shown,
+        )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do what the action says."""
+    actions = {"init": _init, "certs": _certs, "up": _up, "run": _run, "down": _down, "audit": _audit}
+    return actions[args.action](args)
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings named on the command line, by their keys in a run's configuration."""
+    from fedssd.deployment.settings import NOTES
+
+    own = [key for key in NOTES if key not in ("set", "out", "resume") and hasattr(args, key)]
+    return {key.replace("_", "-"): getattr(args, key) for key in own}
+
+
+def _init(args: argparse.Namespace) -> int:
+    from fedssd.deployment.project import write_app
+    from fedssd.deployment.settings import settings_of
+    from fedssd.experiment.recipe import load_recipe
+
+    recipe = load_recipe(args.recipe, flags.overrides(args, "federation init"))
+    given = _given(args)
+    if given.get("server-data"):
+        given["server-data"] = str(Path(given["server-data"]).resolve())
+    settings: Settings = settings_of(given)
+    write_app(args.app, recipe, settings)
+    program = places.program()
+    print(f"wrote a Flower app for {recipe.method} with {places.many(recipe.clients, 'client')} to {args.app}/")
+    print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
+    return 0
+
+
+def _certs(args: argparse.Namespace) -> int:
+    from fedssd.deployment.certificates import write_certificates
+
+    if args.nodes < 1 or args.days < 1:
+        raise UserError(f"--nodes and --days expect 1 or more, got {args.nodes} and {args.days}")
+    for file in write_certificates(args.folder, args.host or ["127.0.0.1", "localhost"], args.nodes, args.days):
+        print(file)
+    return 0
+
+
+def _up(args: argparse.Namespace) -> int:
+    from fedssd.deployment.trial import NAME, Trial
+
+    trial = Trial(args.app)
+    trial.up(args.nodes, print)
+    program = places.program()
+    print(f"next:    {program} federation run {args.app}    (and {program} federation down {args.app} at the end)")
+    print(f"or:      FLWR_HOME={trial.place / 'user'} flwr run {args.app} {NAME} --stream")
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    from fedssd.deployment.trial import Trial
+
+    ended = Trial(args.app).down()
+    print(f"ended {', '.join(ended)}" if ended else "nothing was running")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from fedssd.deployment.trial import Trial
+
+    trial = Trial(args.app)
+    if args.resume and args.out:
+        raise UserError("--resume goes on in the run's own folder: leave --out away")
+    given = _given(args) | {"set": " ".join(args.set)}
+    if args.resume:
+        folder = args.resume.resolve()
+        given["resume"] = str(folder)
+    else:
+        folder = _folder(args)
+        given["out"] = str(folder)
+    say = (lambda text: None) if args.json else print
+    outcome = trial.run(given, say)
+    if not outcome.completed:
+        raise UserError(outcome.details.removeprefix("ServerApp failed with exception: "))
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    if args.json:
+        print(json.dumps(summary))
+        return 0
+    print(f"global accuracy {100 * summary['final']['acc']:.2f} % after {places.many(summary['rounds'], 'round')}")
+    print(f"results: {folder}/ (recipe.toml, rounds.jsonl, summary.json)")
+    return 0
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    """Where a new run is recorded."""
+    if args.out is not None:
+        return places.choose(args.out).resolve()
+    base: Path = (args.app / "runs" / "federation").resolve()
+    folder, number = base, 2
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder
+
+
+def _audit(args: argparse.Namespace) -> int:
+    from fedssd.deployment.audit import as_rows, audit
+    from fedssd.deployment.project import recipe_in
+    from fedssd.experiment.federation import assemble
+    from fedssd.experiment.recipe import load_recipe
+
+    if args.app is not None and args.recipe is not None:
+        raise UserError("name an app's folder or a --recipe, not both")
+    path = recipe_in(args.app) if args.app is not None else args.recipe
+    recipe = load_recipe(path, flags.overrides(args, "federation audit"))
+    items = audit(assemble(recipe))
+    if args.json:
+        print(json.dumps(as_rows(items)))
+        return 0
+    print("\n".join(table(items)))
+    return 0
+
+
+def table(items: list[Item]) -> list[str]:
+    """The audit as text: three parts, each with its total."""
+    titles = {"down": "to every client", "up": "from every client", "stays": "kept by the client, never sent"}
+    lines = []
+    for direction, title in titles.items():
+        own = [item for item in items if item.direction == direction]
+        lines.append(f"{title}: {sum(item.bytes for item in own):,} bytes a round")
+        lines += [f"  {item.name:<36} {item.what:<28} {item.bytes:>14,}" for item in own]
+    return [*lines, "samples and labels stay where they are"]

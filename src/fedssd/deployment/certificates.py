@@ -1,0 +1,146 @@
+"""Certificates and keys: an authority of the federation's own, the server's certificate, and a key for every node."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedssd.errors import UserError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
+SERVER, SERVER_KEY = "server.pem", "server.key"
+DAYS = 365
+
+
+def node_key(folder: Path, node: int) -> Path:
+    """A node's private key; its public half has .pub added."""
+    return folder / f"node-{node}.key"
+
+
+def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
+    """Write everything, private parts readable by their owner only; what is there already is never overwritten."""
+    made: dict[str, bytes] = {}
+    authority_key = _key()
+    authority = _certificate("fedssd federation authority", authority_key, None, authority_key, days)
+    server_key = _key()
+    server = _certificate(hosts[0], server_key, authority, authority_key, days, hosts)
+    made[AUTHORITY], made[AUTHORITY_KEY] = _pem(authority), _private(authority_key)
+    made[SERVER], made[SERVER_KEY] = _pem(server), _private(server_key)
+    for node in range(nodes):
+        key = _key()
+        private = node_key(folder, node)
+        made[private.name], made[f"{private.name}.pub"] = _private(key, openssh=True), _public(key, node)
+    taken = [name for name in made if (folder / name).exists()]
+    if taken:
+        raise UserError(f"{folder / taken[0]} exists already: choose another folder, or remove the old keys")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            _write(folder / name, content, public=name.endswith((".crt", ".pem", ".pub")))
+    except OSError as error:
+        raise UserError(f"cannot write certificates to {folder}: {error.strerror}") from None
+    return [folder / name for name in made]
+
+
+def _write(path: Path, content: bytes, public: bool) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if public else 0o600), "wb") as file:
+        file.write(content)
+
+
+def _key() -> ec.EllipticCurvePrivateKey:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise UserError("making certificates needs the package that `pip install 'fedssd[flower]'` brings") from None
+    return ec.generate_private_key(ec.SECP384R1())  # the curve Flower's node authentication wants
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    days: int,
+    hosts: Sequence[str] = (),
+) -> x509.Certificate:
+    """An authority without ``issuer``, else a server's certificate for ``hosts``."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    now, authority = datetime.now(UTC), issuer is None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # clocks differ
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+        .add_extension(_usage(authority), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA384())
+
+
+def _usage(authority: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError:
+        raise UserError(f"expected a host name or an IP address, got {host!r}") from None
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _private(key: ec.EllipticCurvePrivateKey, openssh: bool = False) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    form = PrivateFormat.OpenSSH if openssh else PrivateFormat.PKCS8
+    return key.private_bytes(Encoding.PEM, form, NoEncryption())
+
+
+def _public(key: ec.EllipticCurvePrivateKey, node: int) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" node-{node}\n".encode()

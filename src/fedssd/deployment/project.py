@@ -1,0 +1,98 @@
+"""A ready Flower app: a folder that `flwr run` takes, with the recipe and a place to bring one's own data."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedssd.deployment.settings import NOTES, Settings
+from fedssd.errors import UserError
+from fedssd.experiment.recipe import Recipe
+
+APP = "federation_app.py"
+TRIAL = ".federation"  # what `fedssd federation up` keeps in an app's folder
+
+MODULE = '''"""A federation on Flower: the recipe beside this file, the same that `fedssd run` would simulate."""
+
+from pathlib import Path
+
+from fedssd.deployment.node import client_app
+from fedssd.deployment.server import server_app
+
+RECIPE = Path(__file__).with_name("recipe.toml")
+
+
+def load_samples(path: Path):
+    """This node's samples, if they are in no form fedssd reads: x [n, …] (uint8 or float32) and labels y [n] (int64).
+
+    ``path`` is the node's data-path. To use this function, hand it to client_app below.
+    """
+    raise NotImplementedError
+
+
+server = server_app(RECIPE)
+client = client_app(RECIPE)  # or client_app(RECIPE, load_samples)
+'''
+
+PYPROJECT = """[project]
+name = "{name}"
+version = "1.0.0"
+description = "Federated training of {method} with fedssd"
+license = "Apache-2.0"
+dependencies = ["fedssd[flower]"]
+
+[tool.flwr.app]
+publisher = "{publisher}"
+
+[tool.flwr.app.components]
+serverapp = "federation_app:server"
+clientapp = "federation_app:client"
+
+# What a run goes by beside recipe.toml; `flwr run --run-config 'min-nodes=2'` overrides.
+[tool.flwr.app.config]
+{config}
+"""
+
+
+def write_app(folder: Path, recipe: Recipe, settings: Settings) -> None:
+    """Write the app; refuses a folder that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"expected a new or empty folder, got {folder}: choose another")
+    files = {
+        "pyproject.toml": _pyproject(folder, recipe, settings),
+        "recipe.toml": recipe.to_toml(),
+        APP: MODULE,
+        ".gitignore": f"{TRIAL}/\nruns/\n",
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write the app to {folder}: {error.strerror}") from None
+
+
+def _pyproject(folder: Path, recipe: Recipe, settings: Settings) -> str:
+    name = re.sub(r"[^a-z0-9-]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
+    lines = [
+        f"{entry.name.replace('_', '-')} = {_toml(getattr(settings, entry.name))}  # {NOTES[entry.name]}"
+        for entry in fields(Settings)
+    ]
+    return PYPROJECT.format(
+        name=name, method=recipe.method.replace('"', ""), publisher="local", config="\n".join(lines)
+    )
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def recipe_in(folder: Path) -> Path:
+    """The recipe of an app's folder."""
+    found = folder / "recipe.toml"
+    if not found.is_file() or not (folder / APP).is_file():
+        raise UserError(f"expected an app's folder, made by `fedssd federation init`, got {folder}")
+    return found
