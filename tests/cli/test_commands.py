@@ -146,7 +146,7 @@ def test_an_interruption_says_what_was_kept_and_leaves_no_process(command: str, 
     rounds = recorded(here / "kept")
     assert rounds >= 3
     assert err.startswith(f"fedssd: interrupted; {rounds} rounds")
-    assert err.endswith("kept in kept\n")
+    assert err.endswith("kept in kept; go on with: python -m fedssd resume kept\n")
     limit = time.monotonic() + 20  # multiprocessing's own helper ends by itself, a moment after its parent
     while still_running(job.pid) and time.monotonic() < limit:
         time.sleep(0.1)

@@ -31,7 +31,7 @@ from fedssd.engines.flower.messages import (
 )
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Design, Samples, design
-from fedssd.experiment.run import fitting_threads, method_at
+from fedssd.experiment.run import fitting_threads, method_at, repeatable, using_threads
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
 
@@ -65,7 +65,8 @@ class Trainer:
         memory = tree.map_tree(lambda leaf: leaf.to(world.device), memory)
         rows = torch.arange(self.samples, device=world.device)
         job = Job(method, sent, recipe.seed, order.round - 1, [self.client], [rows], {})
-        with fitting_threads(recipe.batch * world.x[0].numel()):
+        threads = fitting_threads(recipe.batch * world.x[0].numel())
+        with repeatable(recipe.deterministic), using_threads(threads):
             done = self.engine.train_client(job, self.client, rows, memory)
         kept.keep(order.accepted, memory, order.round, done.memory)
         return Reply(self.client, order.round, fresh, done.got, done.report, done.work, done.figures)

@@ -1,15 +1,17 @@
-"""The server's app: opens and closes rounds by the contract, and records them as a simulation would."""
+"""The server's app: opens and closes rounds by the contract, and records and keeps them as a simulation would."""
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import close_round, open_round
+from fedssd.core.contract import ServerState
+from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.deployment.rehearsal import rehearse
@@ -18,15 +20,29 @@ from fedssd.deployment.settings import Settings, recipe_of, settings_of
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.engines.base import Job
 from fedssd.engines.flower.grid import PromptGrid
-from fedssd.engines.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp
-from fedssd.engines.flower.messages import arrays_of, tree_of
+from fedssd.engines.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
+from fedssd.engines.flower.messages import NEVER, arrays_of, tree_of
 from fedssd.engines.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.errors import UserError
+from fedssd.experiment.checkpoint import Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.record import header
-from fedssd.experiment.run import Clock, Run, _evaluate, _line, cohort_size, fitting_threads, start
+from fedssd.experiment.record import RunFolder, card_name, header, refuse_taken
+from fedssd.experiment.run import (
+    Clock,
+    Closed,
+    Run,
+    _evaluate,
+    _line,
+    cohort_size,
+    fitting_threads,
+    open_job,
+    start,
+    using_threads,
+)
+
+Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy
 
 
 def build(recipe: Recipe, samples: ServerSamples) -> Federation:
@@ -42,61 +58,183 @@ def build(recipe: Recipe, samples: ServerSamples) -> Federation:
 
 
 class ServedRun:
-    """One run at the server: what a strategy asks of it, and its record."""
+    """One run at the server: what the strategy asks of it, its record and its checkpoints."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, machine: Machine) -> None:
         federation = run.federation
-        device = pick_device(federation.recipe.device)
-        self.run = run
-        self.engine = ReferenceEngine(federation.net, federation.world(device), federation.schedule)
+        self.run, self.machine = run, machine
+        self.name = uuid.uuid4().hex  # stays the same when the run is resumed
+        world = federation.world(torch.device(machine.device))
+        self.engine = ReferenceEngine(federation.net, world, federation.schedule)
+        self.accepted: dict[int, int] = {}  # client -> the last round taken from it; the strategy writes it
         self._job: Job | None = None
-        self._outcome: Outcome | None = None
+        self._closed: tuple[ServerState, Outcome] | None = None
         self._clock = Clock()
-        self._sent_at = self._begun = time.perf_counter()
+        self._begun = self._sent_at = time.perf_counter()
+
+    def begin(self, folder: RunFolder, point: Checkpoint | None) -> None:
+        """Create the run's folder, or stand where its checkpoint stood."""
+        run, device = self.run, torch.device(self.machine.device)
+        line = header(run.federation, self.machine.engine, device, self.machine.threads)
+        if point is None or point.state is None:
+            forget(folder, rounds_in(folder))
+            folder.begin(run.federation, line)
+            self._keep()
+            return
+        run.go_on(point, line, device)
+        rounds = point.memories["accepted"].tolist()
+        self.accepted = {client: round_ for client, round_ in enumerate(rounds) if round_ != NEVER}
+        self.name = bytes(point.memories["name"].tolist()).decode()
+        self._begun -= run.seconds
 
     def open(self, weights: Tree) -> Opened:
         """Who takes part in the next round, and what they are sent."""
-        run, federation = self.run, self.run.federation
         self._clock = Clock()
         with self._clock.measure("server"):
-            run.state = run.state._replace(weights=weights)
-            method = run.method_now()
-            sent = open_round(federation.net, method, run.state, run.auxiliary)
-            seed, population = federation.recipe.seed, len(run.rows)
-            cohort = sample_cohort(seed, run.state.round, population, cohort_size(federation))
-        self._job = Job(method, sent, seed, run.state.round, cohort, [], {})
+            self.run.state = self.run.state._replace(weights=weights)
+            self._job = open_job(self.run)
         self._sent_at = time.perf_counter()
-        return Opened(sent, cohort)
+        return Opened(self._job.sent, self._job.clients)
 
     def close(self, outcome: Outcome) -> Tree:
-        """The server moves on with what was accepted; without any of it, it stays where it was."""
+        """What the round comes to; with nobody accepted, the server stays as it was."""
         run, job = self.run, self._job
         assert job is not None  # a round closes after it was opened
         self._clock.seconds["train"] = time.perf_counter() - self._sent_at
-        self._outcome = outcome
         with self._clock.measure("server"):
             net, population = run.federation.net, len(run.rows)
-            run.state = close_round(net, job.method, run.state, outcome.trained, population, run.auxiliary)
-        return run.state.weights
+            state = close_round(net, job.method, run.state, outcome.trained, population, run.auxiliary)
+        self._closed = state, outcome
+        return state.weights
 
     def record(self, weights: Tree) -> Line:
-        """Evaluate the new global model and the clients' that went into it, and write the round down."""
-        run, outcome = self.run, self._outcome
-        assert outcome is not None
-        assert self._job is not None
-        run.state = run.state._replace(weights=weights)
+        """Evaluate the new global model and the clients' that went into it, write the round down and keep it."""
+        run, opened = self.run, self._job
+        assert opened is not None
+        assert self._closed is not None
+        state, outcome = self._closed
+        state = state._replace(weights=weights)  # a strategy around ours may have added noise
         with self._clock.measure("evaluate"):
-            (evaluation,) = _evaluate([run], self.engine, [outcome.trained])
-        job = Job(self._job.method, self._job.sent, self._job.seed, self._job.round, outcome.clients, [], {})
+            closed = Closed(state, outcome.clients, {})
+            (evaluation,) = _evaluate(run.federation.recipe, self.engine, [closed], [outcome.trained])
+        job = Job(opened.method, opened.sent, opened.seed, opened.round, outcome.clients, [], {})
         seconds = {name: round(value, 4) for name, value in self._clock.seconds.items()}
         line = _line(run, job, outcome.trained, evaluation, seconds)
         line["dropped"] = {str(client): why for client, why in outcome.dropped.items()}
-        run.lines.append(line)
-        run.recorded = weights
-        run.seconds = time.perf_counter() - self._begun
         if run.folder:
             run.folder.add(line)
+        run.lines.append(line)
+        run.state, run.seconds = state, time.perf_counter() - self._begun
+        self._keep()
         return line
+
+    def conclude(self) -> None:
+        """Summary and weights, as far as the run has come."""
+        if self.run.folder and self.run.lines:
+            self.run.folder.finish(self.run.result().summary, self.run.state.weights)
+
+    def _keep(self) -> None:
+        """A checkpoint of every round: a round of a federation is costly, and a checkpoint is not."""
+        run = self.run
+        if run.folder is None:
+            return
+        rounds = [self.accepted.get(client, NEVER) for client in range(len(run.rows))]
+        extra = {"accepted": torch.tensor(rounds), "name": torch.tensor(list(self.name.encode()), dtype=torch.uint8)}
+        memories = {**run.store.everything(), **extra}
+        name = run.folder.path.name
+        save_checkpoint(run.folder, run.federation, self.machine, [name], run.seconds, run.state, memories)
+
+
+def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) -> FederatedStrategy:
+    """The Flower strategy of a run."""
+    federation = served.run.federation
+    rules = Rules(
+        settings.min_nodes or cohort_size(federation),
+        settings.wait,
+        settings.round_timeout,
+        settings.weighting,
+        settings.most_samples,
+    )
+    return FederatedStrategy(
+        kind=samples.kind,
+        run=served.name,
+        population=federation.recipe.clients,
+        server=Ends(served.open, served.close),
+        like=rehearse(federation).reply,
+        weights=federation.weights,
+        local=federation.method.local,
+        rules=rules,
+        tell=say,
+        accepted=served.accepted,
+        round=served.run.state.round,
+    )
+
+
+def serve(
+    grid: Grid, recipe: Recipe, samples: ServerSamples, settings: Settings, out: Path | None, wrap: Wrap | None = None
+) -> Run:
+    """A whole run over the grid's nodes, or the rest of one."""
+    federation = build(recipe, samples)
+    machine = _machine(federation)
+    with _folder(out, resume=bool(settings.resume)) as folder:
+        points = last_common([folder], [federation], say) if folder and settings.resume else None
+        served = ServedRun(start(federation, folder, torch.device(machine.device)), machine)
+        if folder:
+            served.begin(folder, points[0] if points else None)
+        if served.run.state.round:
+            say(f"going on after round {served.run.state.round}")
+        ours = strategy_for(served, samples, settings)
+        try:
+            with using_threads(machine.threads):
+                _rounds(grid, served, ours if wrap is None else wrap(ours), settings.round_timeout)
+        finally:  # a run that ends early keeps the rounds it has
+            served.conclude()
+    return served.run
+
+
+def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -> None:
+    """Flower's own loop over what is left of the run."""
+    run = served.run
+    weights, rounds = run.federation.weights, run.federation.recipe.rounds
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if server_round == 0:  # Flower asks before the first round too
+            return None
+        line = served.record(tree_of(arrays, weights))
+        say(_spoken(line, rounds))
+        return MetricRecord({"accuracy": line["global"]["acc"]}) if "global" in line else None
+
+    strategy.start(
+        PromptGrid(grid),
+        arrays_of(run.state.weights),
+        num_rounds=rounds - run.state.round,
+        timeout=timeout,
+        evaluate_fn=evaluate,
+    )
+
+
+def _machine(federation: Federation) -> Machine:
+    recipe, device = federation.recipe, pick_device(federation.recipe.device)
+    threads = fitting_threads(recipe.batch * federation.sample)
+    processor = torch.backends.cpu.get_cpu_capability()
+    version, card = str(torch.__version__), card_name(device)
+    return Machine("flower", str(device), card, processor, 0, threads, recipe.deterministic, version)
+
+
+@contextmanager
+def _folder(out: Path | None, resume: bool) -> Iterator[RunFolder | None]:
+    """The run's folder, held against other writers; None where nothing is to be written."""
+    if out is None:
+        yield None
+        return
+    refuse_taken(out, resume)
+    folder = RunFolder(out)
+    try:
+        if out.is_dir():
+            folder.hold()
+        yield folder
+    finally:
+        folder.release()
 
 
 def say(text: str) -> None:
@@ -110,64 +248,8 @@ def _spoken(line: Line, rounds: int) -> str:
     return f"round {line['round']} of {rounds}: {accuracy}{taken}"
 
 
-def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings, name: str) -> FederatedStrategy:
-    """The Flower strategy of a run."""
-    federation = served.run.federation
-    rules = Rules(
-        settings.min_nodes or cohort_size(federation),
-        settings.wait,
-        settings.round_timeout,
-        settings.weighting,
-        settings.most_samples,
-    )
-    return FederatedStrategy(
-        kind=samples.kind,
-        run=name,
-        population=federation.recipe.clients,
-        server=Ends(served.open, served.close),
-        like=rehearse(federation).reply,
-        weights=federation.weights,
-        local=federation.method.local,
-        rules=rules,
-        tell=say,
-    )
-
-
-def serve(grid: Grid, recipe: Recipe, samples: ServerSamples, settings: Settings, out: Path | None) -> Run:
-    """A whole run over the grid's nodes."""
-    federation = build(recipe, samples)
-    run = start(federation, out, pick_device(recipe.device))
-    served = ServedRun(run)
-    strategy = strategy_for(served, samples, settings, uuid.uuid4().hex)
-    if run.folder:
-        run.folder.begin(federation, header(federation, "flower", pick_device(recipe.device)))
-
-    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if server_round == 0:  # Flower asks before the first round too
-            return None
-        line = served.record(tree_of(arrays, federation.weights))
-        say(_spoken(line, federation.recipe.rounds))
-        return MetricRecord({"accuracy": line["global"]["acc"]}) if "global" in line else None
-
-    remaining = federation.recipe.rounds - run.state.round
-    sample = federation.dataset.x_train[0].numel()
-    try:
-        with fitting_threads(recipe.batch * sample):
-            strategy.start(
-                PromptGrid(grid),
-                arrays_of(run.state.weights),
-                num_rounds=remaining,
-                timeout=settings.round_timeout,
-                evaluate_fn=evaluate,
-            )
-    finally:
-        if run.folder and run.lines:
-            run.folder.finish(run.result().summary, run.recorded)
-    return run
-
-
-def server_app(recipe: Path) -> ServerApp:
-    """The Flower ServerApp that runs a recipe."""
+def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:
+    """The Flower ServerApp that runs a recipe; ``wrap`` puts a strategy of Flower's around ours."""
     app = ServerApp()
 
     @app.main()
@@ -177,13 +259,19 @@ def server_app(recipe: Path) -> ServerApp:
         if not settings.server_data:
             raise UserError("run-config server-data names the server's samples (test and auxiliary); it is empty")
         samples = read_server(Path(settings.server_data), chosen)
-        serve(grid, chosen, samples, settings, Path(settings.out) if settings.out else _free_folder())
+        serve(grid, chosen, samples, settings, _place(settings), wrap)
 
     return app
 
 
-def _free_folder() -> Path:
-    """A folder below runs/ that nobody uses yet."""
+def _place(settings: Settings) -> Path:
+    """Where the run is recorded: in the folder it is resumed from, the one named, or a free one below runs/."""
+    if settings.resume:
+        if not (Path(settings.resume) / "checkpoint").is_dir():
+            raise UserError(f"run-config resume expects the folder of a run with checkpoints, got {settings.resume}")
+        return Path(settings.resume)
+    if settings.out:
+        return Path(settings.out)
     base, number = Path("runs") / "federation", 2
     folder = base
     while folder.exists():

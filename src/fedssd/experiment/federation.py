@@ -66,6 +66,11 @@ class Federation:
     def dtype(self) -> torch.dtype:
         return torch.float64 if self.recipe.precision == "fp64" else torch.float32
 
+    @property
+    def sample(self) -> int:
+        """How many numbers one sample has."""
+        return self.dataset.x_train[0].numel()
+
     def world(self, device: torch.device) -> World:
         """The shared data, on the device."""
         data = self.dataset
