@@ -192,7 +192,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(summary))
         return 0
-    print(f"global accuracy {100 * summary['final']['acc']:.2f} % after {places.many(summary['rounds'], 'round')}")
+    reached = f"global accuracy {100 * summary['final']['acc']:.2f} % after " if "final" in summary else ""
+    print(f"{reached}{places.many(summary['rounds'], 'round')}")
     print(f"results: {folder}/ (recipe.toml, rounds.jsonl, summary.json)")
     return 0
 

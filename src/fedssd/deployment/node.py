@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedssd.core import tree
-from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
 from fedssd.deployment.samples import fitted, read_node, resized
 from fedssd.deployment.settings import recipe_of
@@ -32,6 +31,7 @@ from fedssd.engines.flower.messages import (
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Design, Samples, design
 from fedssd.experiment.run import fitting_threads, method_at, repeatable, using_threads
+from fedssd.models import initial_weights
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
 
@@ -48,12 +48,12 @@ class Trainer:
     def samples(self) -> int:
         return len(self.engine.world.y)
 
-    @property
+    @cached_property
     def weights(self) -> Tree:
-        """The shapes of the model's weights."""
-        return tree.map_tree(
-            lambda w: w.to(self.design.dtype) if w.is_floating_point() else w, weights_of(self.design.module)
-        )
+        """The model every client starts from, which follows from the seed."""
+        first = initial_weights(self.design.module, self.design.recipe.seed)
+        dtype, device = self.design.dtype, self.engine.world.device
+        return tree.map_tree(lambda w: w.to(device, dtype if w.is_floating_point() else w.dtype), first)
 
     def train(self, order: Order, keeper: Keeper) -> Reply:
         """One round: from the memory of the last accepted round to a reply, with the new memory kept beside it."""
@@ -61,7 +61,7 @@ class Trainer:
         sent = tree.map_tree(lambda leaf: leaf.to(world.device), order.sent)
         method = method_at(self.design.method, recipe, order.round - 1)
         kept = NodeMemory(keeper, order.run)
-        memory, fresh = kept.at(order.accepted, method.local.memory(sent))
+        memory, fresh = kept.at(order.accepted, method.local.memory({"weights": self.weights, **sent}))
         memory = tree.map_tree(lambda leaf: leaf.to(world.device), memory)
         rows = torch.arange(self.samples, device=world.device)
         job = Job(method, sent, recipe.seed, order.round - 1, [self.client], [rows], {})

@@ -33,7 +33,7 @@ def rehearse(federation: Federation) -> Rehearsal:
     engine = ReferenceEngine(federation.net, world, Schedule(1, FEW))
     state = first_state(method, federation.weights)
     sent = open_round(federation.net, method, state, federation.auxiliary)
-    memory = method.local.memory(sent)
+    memory = method.local.memory({"weights": federation.weights, **sent})
     rows = torch.arange(len(y))
     job = Job(method, sent, federation.recipe.seed, 0, [0], [rows], {})
     done = engine.train_client(job, 0, rows, memory)

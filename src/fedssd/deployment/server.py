@@ -6,19 +6,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from fedssd.core.contract import ServerState
-from fedssd.core.round import close_round
+from fedssd.core.round import Trained, close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.deployment.rehearsal import rehearse
 from fedssd.deployment.samples import ServerSamples, read_server
 from fedssd.deployment.settings import Settings, recipe_of, settings_of
 from fedssd.engines import ReferenceEngine, pick_device
-from fedssd.engines.base import Job
+from fedssd.engines.base import Evaluation, Job
 from fedssd.engines.flower.grid import PromptGrid
 from fedssd.engines.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
 from fedssd.engines.flower.messages import NEVER, arrays_of, tree_of
@@ -115,8 +116,7 @@ class ServedRun:
         state, outcome = self._closed
         state = state._replace(weights=weights)  # a strategy around ours may have added noise
         with self._clock.measure("evaluate"):
-            closed = Closed(state, outcome.clients, {})
-            (evaluation,) = _evaluate(run.federation.recipe, self.engine, [closed], [outcome.trained])
+            evaluation = self._evaluate(opened, Closed(state, outcome.clients, {}), outcome.trained)
         job = Job(opened.method, opened.sent, opened.seed, opened.round, outcome.clients, [], {})
         seconds = {name: round(value, 4) for name, value in self._clock.seconds.items()}
         line = _line(run, job, outcome.trained, evaluation, seconds)
@@ -127,6 +127,14 @@ class ServedRun:
         run.state, run.seconds = state, time.perf_counter() - self._begun
         self._keep()
         return line
+
+    def _evaluate(self, job: Job, closed: Closed, trained: Trained) -> Evaluation | None:
+        """What can be measured here: not the clients' models where they do not go up, and no global one without."""
+        if "weights" not in job.sent:
+            return None
+        recipe = self.run.federation.recipe
+        recipe = replace(recipe, evaluate_local=recipe.evaluate_local and bool(trained.local))
+        return _evaluate(recipe, self.engine, [closed], [trained])[0]
 
     def conclude(self) -> None:
         """Summary and weights, as far as the run has come."""
@@ -162,7 +170,6 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) 
         server=Ends(served.open, served.close),
         like=rehearse(federation).reply,
         weights=federation.weights,
-        local=federation.method.local,
         rules=rules,
         tell=say,
         accepted=served.accepted,

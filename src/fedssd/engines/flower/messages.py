@@ -77,7 +77,10 @@ def instruct(kind: Kind, order: Order, packed: bytes | None = None) -> RecordDic
     """The message that opens a round for one client; ``packed`` saves packing what all clients are sent alike."""
     config = {"run": order.run, "round": order.round, "accepted": order.accepted, **_kind(kind)}
     config["broadcast"] = pack_broadcast(order.sent) if packed is None else packed
-    return RecordDict({WEIGHTS: arrays_of(order.sent["weights"]), CONFIG: ConfigRecord(config)})
+    content = RecordDict({CONFIG: ConfigRecord(config)})
+    if "weights" in order.sent:  # there are methods whose clients keep models of their own
+        content[WEIGHTS] = arrays_of(order.sent["weights"])
+    return content
 
 
 def pack_broadcast(sent: Tree) -> bytes:
@@ -101,7 +104,7 @@ def read_kind(content: RecordDict) -> Kind:
 def read_order(content: RecordDict, weights: Tree) -> Order:
     """A round's instructions; ``weights`` has the shapes of this node's model."""
     config = _record(content, CONFIG, ConfigRecord)
-    sent = {"weights": tree_of(_record(content, WEIGHTS, ArrayRecord), weights)}
+    sent = {"weights": tree_of(_record(content, WEIGHTS, ArrayRecord), weights)} if WEIGHTS in content else {}
     sent |= unpack(_value(config, "broadcast", bytes))
     run, round_, accepted = (_value(config, "run", str), *(_value(config, key, int) for key in ("round", "accepted")))
     return Order(run, round_, accepted, sent)

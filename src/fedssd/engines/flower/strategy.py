@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 
 from fedssd.core import tree
-from fedssd.core.contract import Local, Work, parts_of
-from fedssd.core.guard import refusal
+from fedssd.core.contract import Work
+from fedssd.core.guard import misfit, refusal
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.engines.flower.library import ArrayRecord, ConfigRecord, Grid, Message, MessageType, MetricRecord, Strategy
@@ -83,7 +83,6 @@ class FederatedStrategy(Strategy):
     server: Ends
     like: Reply  # what a reply must look like
     weights: Tree  # what the global weights look like
-    local: Local
     rules: Rules
     tell: Callable[[str], None]
     accepted: dict[int, int] = field(default_factory=dict)  # client -> the last round taken from it
@@ -242,13 +241,8 @@ class FederatedStrategy(Strategy):
         got, reports, figures = (
             tree.stack([getattr(reply, name) for reply in replies]) for name in ("update", "report", "figures")
         )
-        local = got if uploads_weights(self.local) else {}
+        local = got if misfit(self.like.update, self.weights) is None else {}  # the clients' models, where they go up
         return Trained(got, local, {}, reports, weighted(work, self.rules.weighting), figures)
-
-
-def uploads_weights(local: Local) -> bool:
-    """Whether what goes up is the client's model itself, so that the server can evaluate it."""
-    return all(type(part).upload is Local.upload for part in parts_of(local))
 
 
 def weighted(work: Work, weighting: str) -> Work:

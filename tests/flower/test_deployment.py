@@ -1,0 +1,62 @@
+"""A real federation on this machine: SuperLink and SuperNodes as processes, TLS, node authentication, own samples."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedssd.core import tree
+from fedssd.deployment.project import write_app
+from fedssd.deployment.settings import Settings, recipe_of
+from fedssd.deployment.trial import HOST, Trial
+from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.run import run_recipe
+
+SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """Three connected nodes; at the end, neither a process nor a port is left."""
+    app = tmp_path_factory.mktemp("federation") / "app"
+    write_app(app, load_recipe(None, SMALL), Settings())
+    trial = Trial(app)
+    trial.up()
+    groups = [entry["pid"] for entry in trial._processes().values()]
+    ports = [entry["port"] for entry in trial._processes().values()]
+    yield trial
+    trial.down()
+    for group in groups:
+        with pytest.raises(ProcessLookupError):
+            os.killpg(group, 0)
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((HOST, port), 1)
+
+
+def assert_same_as_simulated(trial: Trial, out: Path, changes: str) -> None:
+    """The deployment's final weights are the simulation's, bit for bit."""
+    heard: list[str] = []
+    outcome = trial.run({"out": str(out), "set": changes, "wait": 60.0, "round-timeout": 120.0}, heard.append)
+    assert outcome.completed, (outcome, heard)
+    theirs = tree.flatten(run_recipe(recipe_of(trial.app / "recipe.toml", changes)).weights)
+    ours = load_file(out / "weights.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert [line for line in heard if line.startswith("round 3 of 3")]
+
+
+def test_fedssd_is_the_simulation(trial: Trial, tmp_path: Path) -> None:
+    assert_same_as_simulated(trial, tmp_path / "run", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedavg", "moon", "scaffold", "fedcurv"])
+def test_other_methods_are_the_simulation(trial: Trial, tmp_path: Path, method: str) -> None:
+    assert_same_as_simulated(trial, tmp_path / "run", f"method={method}")
