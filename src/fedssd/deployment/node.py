@@ -69,7 +69,7 @@ class Trainer:
         with repeatable(recipe.deterministic), using_threads(threads):
             done = self.engine.train_client(job, self.client, rows, memory)
         kept.keep(order.accepted, memory, order.round, done.memory)
-        return Reply(self.client, order.round, fresh, done.got, done.report, done.work, done.figures)
+        return Reply(self.client, order.round, fresh, done.got, done.report, self.samples, done.figures)
 
 
 def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Trainer:

@@ -37,4 +37,4 @@ def rehearse(federation: Federation) -> Rehearsal:
     rows = torch.arange(len(y))
     job = Job(method, sent, federation.recipe.seed, 0, [0], [rows], {})
     done = engine.train_client(job, 0, rows, memory)
-    return Rehearsal(sent, done.memory, Reply(0, 1, False, done.got, done.report, done.work, done.figures))
+    return Rehearsal(sent, done.memory, Reply(0, 1, False, done.got, done.report, len(rows), done.figures))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from fedssd.core.contract import ServerState
+from fedssd.core.contract import ServerState, Work
 from fedssd.core.round import Trained, close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
@@ -97,6 +97,13 @@ class ServedRun:
         self._sent_at = time.perf_counter()
         return Opened(self._job.sent, self._job.clients)
 
+    def work(self, samples: int) -> Work:
+        """What a client of so many samples does in the round: it follows from the recipe, so nobody is asked."""
+        assert self._job is not None
+        count = torch.tensor(float(samples), dtype=self.run.federation.dtype, device=self.engine.world.device)
+        steps = torch.full_like(count, float(self.run.federation.schedule.steps(samples)))
+        return Work(count, steps, self._job.method.solver.length(steps))
+
     def close(self, outcome: Outcome) -> Tree:
         """What the round comes to; with nobody accepted, the server stays as it was."""
         run, job = self.run, self._job
@@ -167,7 +174,7 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) 
         kind=samples.kind,
         run=served.name,
         population=federation.recipe.clients,
-        server=Ends(served.open, served.close),
+        server=Ends(served.open, served.work, served.close),
         like=rehearse(federation).reply,
         weights=federation.weights,
         rules=rules,

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Work
 from fedssd.core.tree import Tree
 from fedssd.engines.flower.library import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedssd.engines.flower.packing import UnreadableError, pack, unpack
@@ -64,7 +63,7 @@ class Reply:
     fresh: bool  # it had no memory of the round the server named, and began anew
     update: Tree
     report: Tree
-    work: Work
+    samples: int  # how many it says it has; how far it walked follows from that
     figures: Tree
 
 
@@ -123,15 +122,12 @@ def read_greeting(content: RecordDict) -> Greeting:
 
 def answer(reply: Reply) -> RecordDict:
     """The message that closes a round for one client."""
-    work = reply.work
     metrics = MetricRecord(
         {
             "client": reply.client,
             "round": reply.round,
             "fresh": int(reply.fresh),
-            "num-examples": int(work.samples),
-            "steps": int(work.steps),
-            "length": float(work.length),
+            "num-examples": reply.samples,
             **{f"figure/{name}": float(value) for name, value in tree.flatten(reply.figures).items()},
         }
     )
@@ -145,13 +141,11 @@ def read_reply(content: RecordDict, like: Reply) -> Reply:
     config = _record(content, CONFIG, ConfigRecord)
     update = tree_of(_record(content, WEIGHTS, ArrayRecord), like.update)
     report = unpack(_value(config, "report", bytes))
-    numbers = [_number(metrics, key) for key in ("num-examples", "steps", "length")]
-    work = Work(*(like_.new_tensor(value) for like_, value in zip(like.work, numbers, strict=True)))
     figures = {
         path: leaf.new_tensor(_number(metrics, f"figure/{path}")) for path, leaf in tree.flatten(like.figures).items()
     }
-    client, round_, fresh = (_value(metrics, key, int) for key in ("client", "round", "fresh"))
-    return Reply(client, round_, bool(fresh), update, report, work, figures)
+    client, round_, fresh, samples = (_value(metrics, key, int) for key in ("client", "round", "fresh", "num-examples"))
+    return Reply(client, round_, bool(fresh), update, report, samples, figures)
 
 
 def arrays_of(content: Tree) -> ArrayRecord:

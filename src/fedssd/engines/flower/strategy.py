@@ -70,6 +70,7 @@ class Ends:
     """What the strategy asks of whoever keeps the run: the contract's two ends of a round."""
 
     open: Callable[[Tree], Opened]  # from the global weights
+    work: Callable[[int], Work]  # what a client of so many samples does in this round
     close: Callable[[Outcome], Tree]  # to the global weights
 
 
@@ -231,13 +232,14 @@ class FederatedStrategy(Strategy):
         parts = {"update": reply.update, "report": reply.report}
         expected = {"update": self.like.update, "report": self.like.report}
         most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")
-        return refusal(parts, reply.work, expected, most) or reply
+        return refusal(parts, self.server.work(reply.samples), expected, most) or reply
 
     def _stacked(self, replies: list[Reply]) -> Trained:
         """The replies along a first axis, which is empty where there are none."""
         if not replies:
             return self._stacked([self.like]).only([])
-        work = Work(*(torch.stack(column) for column in zip(*(reply.work for reply in replies), strict=True)))
+        done = [self.server.work(reply.samples) for reply in replies]
+        work = Work(*(torch.stack(column) for column in zip(*done, strict=True)))
         got, reports, figures = (
             tree.stack([getattr(reply, name) for reply in replies]) for name in ("update", "report", "figures")
         )

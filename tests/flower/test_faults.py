@@ -1,0 +1,233 @@
+"""Nodes that fail, lie or forget: what is sound counts, the rest is named, and nothing trained is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, Message
+from inprocess import InProcessGrid, Node, nodes_for
+
+from fedssd.core import tree
+from fedssd.deployment.samples import ServerSamples, deal, read_server
+from fedssd.deployment.server import serve
+from fedssd.deployment.settings import Settings
+from fedssd.errors import UserError
+from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.run import Result, run_recipe
+
+SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
+
+
+class Lab:
+    """A federation in this process: its samples, its nodes and a way to run it."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.folder = folder
+        self.recipe: Recipe = load_recipe(None, {**SMALL, **changes})
+        self.file = folder / "recipe.toml"
+        self.file.write_text(self.recipe.to_toml(), encoding="utf-8")
+        self.files = deal(self.recipe, folder / "samples")
+        self.samples: ServerSamples = read_server(folder / "samples" / "server" / "samples.npz", self.recipe)
+        self.grid = InProcessGrid(self.nodes())
+
+    def nodes(self) -> dict[int, Node]:
+        return nodes_for(self.file, self.files, self.folder / "state")
+
+    def client(self, node: int) -> int:
+        return int(self.grid.nodes[node].context.node_config["partition-id"])
+
+    def run(self, **settings: Any) -> Result:
+        chosen = Settings(**{"wait": 0.5, "round_timeout": 1.0, **settings})
+        return serve(self.grid, self.recipe, self.samples, chosen, self.folder / "run").result()
+
+    def spoil(self, client: int, round_: int, change: Callable[[Message], Message | None]) -> None:
+        """Let one reply of one client arrive otherwise than it was sent."""
+        self.grid.tamper = lambda now, node, reply: (
+            change(reply) if (now, self.client(node)) == (round_, client) else reply
+        )
+
+
+def same(left: Result, right: Result) -> bool:
+    ours, theirs = tree.flatten(left.weights), tree.flatten(right.weights)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def replace_arrays(reply: Message, change: Callable[[Any], Any]) -> Message:
+    record = reply.content.array_records["weights"]
+    name = next(iter(record))
+    record[name] = Array(change(record[name].numpy()))
+    return reply
+
+
+def with_metric(reply: Message, name: str, value: float) -> Message:
+    reply.content.metric_records["metrics"][name] = value
+    return reply
+
+
+def poisoned(values: Any) -> Any:
+    values.flat[3] = np.nan
+    return values
+
+
+FAULTS = {
+    "nan": (lambda reply: replace_arrays(reply, poisoned), "NaN or infinity in its update (params/body.1.weight)"),
+    "shape": (lambda reply: replace_arrays(reply, lambda v: v[:1]), "expected float32 [128, 64], got float32 [1, 64]"),
+    "dtype": (lambda reply: replace_arrays(reply, lambda v: v.astype(np.float64)), "got float64 [128, 64]"),
+    "samples": (lambda reply: with_metric(reply, "num-examples", 1_000_000), "it claims 1e+06 samples"),
+    "no-samples": (lambda reply: with_metric(reply, "num-examples", 0), "it claims 0 samples"),
+    "another": (lambda reply: with_metric(reply, "client", 0), "it answers as client 0"),
+    "older": (lambda reply: with_metric(reply, "round", 1), "for round 1"),
+    "lost": (lambda reply: None, "no reply within 1 s"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_reply_is_left_out_with_its_reason(fault: str, tmp_path: Path) -> None:
+    """The round goes on as if that client had not taken part, and it is back in the next."""
+    change, reason = FAULTS[fault]
+    lab = Lab(tmp_path, method="fedavg")
+    lab.spoil(1, 2, change)
+    lines = lab.run(most_samples=10_000).rounds
+    assert [line["clients"] for line in lines] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert list(lines[1]["dropped"]) == ["1"]
+    assert reason in lines[1]["dropped"]["1"]
+    assert lines[0]["dropped"] == lines[2]["dropped"] == {}
+
+
+def test_a_node_that_raises_is_left_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    node = next(node for node in lab.grid.nodes if lab.client(node) == 2)
+    sound = lab.grid.nodes[node].app
+
+    def fails_in_training(message: Message, context: Any) -> Message:
+        if message.metadata.message_type == "train":
+            raise RuntimeError("out of memory")
+        return sound(message, context)
+
+    lab.grid.nodes[node].app = fails_in_training
+    (line,) = lab.run().rounds
+    assert line["clients"] == [0, 1]
+    assert "out of memory" in line["dropped"]["2"]
+
+
+def test_a_round_without_a_sound_reply_changes_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="scaffold", rounds=2)
+    lab.grid.tamper = lambda round_, node, reply: None if round_ == 2 else reply
+    both = lab.run()
+    alone = Lab(_folder(tmp_path / "alone"), method="scaffold", rounds=1).run()
+    assert both.rounds[1]["clients"] == []
+    assert same(both, alone)
+
+
+@pytest.mark.parametrize("method", ["moon", "scaffold", "fedcurv"])
+def test_a_refused_client_does_not_remember_the_round(method: str, tmp_path: Path) -> None:
+    """A client whose reply was lost goes on as if it had sat the round out: no trace of it, in node or server."""
+    lab = Lab(tmp_path, method=method, rounds=3)
+    lab.spoil(1, 2, lambda reply: None)
+    ours = lab.run()
+    absent = Lab(_folder(tmp_path / "absent"), method=method, rounds=3)
+    node = next(node for node in absent.grid.nodes if absent.client(node) == 1)
+    sits_out(absent, node, 2)
+    theirs = absent.run(min_nodes=2)
+    assert [line["clients"] for line in ours.rounds] == [line["clients"] for line in theirs.rounds]
+    assert same(ours, theirs)
+
+
+def sits_out(lab: Lab, node: int, round_: int) -> None:
+    """The node is not connected while this round begins."""
+    everybody = lab.grid.get_node_ids
+
+    def connected() -> list[int]:
+        done = max((int(message.metadata.group_id or 0) for message in lab.grid.sent), default=0)
+        return [one for one in everybody() if not (one == node and done == round_ - 1)]
+
+    lab.grid.get_node_ids = connected  # type: ignore[method-assign]
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_a_node_that_lost_its_memory_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = Lab(tmp_path, method="moon", rounds=2)
+
+    def forget(round_: int, node: int, reply: Message) -> Message:
+        if lab.client(node) == 0 and round_ == 1:
+            for file in (tmp_path / "state" / "0").iterdir():
+                file.unlink()
+        return reply
+
+    lab.grid.tamper = forget
+    lab.run()
+    assert "round 2: client 0 had lost its memory and began anew" in capsys.readouterr().out
+
+
+def test_too_few_nodes_end_the_run_and_keep_its_rounds(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg")
+    node = next(iter(lab.grid.nodes))
+    sits_out(lab, node, 3)
+    with pytest.raises(UserError, match="round 3 needs 3 clients, and 2 were connected"):
+        lab.run()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["rounds"], summary["of_rounds"]) == (2, 3)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "moon", "scaffold", "fedcurv", "fedssd", "fedgkd"])
+def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: Path) -> None:
+    """The server is gone after round 2; a new Flower run with restarted nodes goes on as if nothing had been."""
+    lab = Lab(tmp_path, method=method, rounds=4)
+    node = next(iter(lab.grid.nodes))
+    sits_out(lab, node, 3)
+    with pytest.raises(UserError):
+        lab.run()
+    lab.grid = InProcessGrid(lab.nodes(), random.Random(3))  # nodes without anything in memory
+    resumed = lab.run(resume=str(tmp_path / "run"))
+    assert [line["round"] for line in resumed.rounds] == [1, 2, 3, 4]
+    assert same(resumed, run_recipe(lab.recipe))
+
+
+def test_two_nodes_cannot_be_one_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    first, second = list(lab.grid.nodes)[:2]
+    lab.grid.nodes[second].context.node_config["partition-id"] = lab.client(first)
+    (line,) = lab.run(min_nodes=2).rounds
+    assert len(line["clients"]) == 2
+    assert f"it calls itself client {lab.client(first)}, which node" in capsys.readouterr().out
+
+
+def test_an_unfit_node_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    node = next(iter(lab.grid.nodes))
+    lab.grid.nodes[node].context.node_config["data-path"] = str(tmp_path / "nowhere.npz")
+    (line,) = lab.run(min_nodes=2).rounds
+    assert line["dropped"] == {str(lab.client(node)): "not connected"}
+    assert f"node {node} cannot take part" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("weighting", ["samples", "capped", "equal"])
+def test_weighting(weighting: str, tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg", rounds=1, clients=3)
+    claims = {0: 100, 1: 300, 2: 1_000_000}
+    uploads: dict[int, Any] = {}
+
+    def claim(round_: int, node: int, reply: Message) -> Message:
+        if round_:
+            uploads[lab.client(node)] = reply.content.array_records["weights"]
+            return with_metric(reply, "num-examples", claims[lab.client(node)])
+        return reply
+
+    lab.grid.tamper = claim
+    found = tree.flatten(lab.run(weighting=weighting).weights)
+    counted = {"samples": [100, 300, 1_000_000], "capped": [100, 300, 600], "equal": [1, 1, 1]}[weighting]
+    for name, ours in found.items():
+        parts = [torch.from_numpy(uploads[client][name].numpy()).double() for client in range(3)]
+        expected = sum(n / sum(counted) * part for n, part in zip(counted, parts, strict=True))
+        assert torch.allclose(ours.double(), expected, atol=1e-6)
