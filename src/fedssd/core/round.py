@@ -100,7 +100,7 @@ class ClientStore:
 
     def put(self, clients: list[int], memories: Tree) -> None:
         """Remember these clients' memories; called for accepted clients only."""
-        if not tree.leaves(memories):
+        if not clients or not tree.leaves(memories):
             return
         index = torch.tensor(clients)
         if not tree.leaves(self._rows):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from fedssd.core import tree
 from fedssd.core.contract import ServerState, Work
-from fedssd.core.round import Trained, close_round
+from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.deployment.rehearsal import rehearse
@@ -28,6 +29,7 @@ from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Brought, Federation, assemble
+from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, card_name, header, refuse_taken
 from fedssd.experiment.run import (
@@ -48,6 +50,9 @@ Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such a
 
 def build(recipe: Recipe, samples: ServerSamples) -> Federation:
     """Everything a recipe determines at the server; the clients' samples are elsewhere."""
+    if recipe.faults or recipe.on_bad_update == "keep":
+        key = "faults" if recipe.faults else "on_bad_update = keep"
+        raise UserError(f"{key} is for simulations: a federation has faults of its own, and always its guard")
     clients = tuple(torch.empty(0, dtype=torch.int64) for _ in range(recipe.clients))
     brought = Brought(
         dataset=samples.dataset(recipe.data),
@@ -68,6 +73,8 @@ class ServedRun:
         world = federation.world(torch.device(machine.device))
         self.engine = ReferenceEngine(federation.net, world, federation.schedule)
         self.accepted: dict[int, int] = {}  # client -> the last round taken from it; the strategy writes it
+        self.like = rehearse(federation).reply
+        self._reply_size = tree.size_in_bytes(self.like.update) + tree.size_in_bytes(self.like.report)
         self._job: Job | None = None
         self._closed: tuple[ServerState, Outcome] | None = None
         self._clock = Clock()
@@ -122,12 +129,13 @@ class ServedRun:
         assert self._closed is not None
         state, outcome = self._closed
         state = state._replace(weights=weights)  # a strategy around ours may have added noise
+        job = replace(opened, clients=outcome.clients)
+        down, up = outcome.asked * tree.size_in_bytes(opened.sent), outcome.arrived * self._reply_size
+        received = Received(outcome.clients, outcome.trained, outcome.dropped, up, down)
         with self._clock.measure("evaluate"):
-            evaluation = self._evaluate(opened, Closed(state, outcome.clients, {}), outcome.trained)
-        job = Job(opened.method, opened.sent, opened.seed, opened.round, outcome.clients, [], {})
+            evaluation = self._evaluate(job, Closed(state, received))
         seconds = {name: round(value, 4) for name, value in self._clock.seconds.items()}
-        line = _line(run, job, outcome.trained, evaluation, seconds)
-        line["dropped"] = {str(client): why for client, why in outcome.dropped.items()}
+        line = _line(run, job, received, evaluation, seconds) | {"clients": opened.clients}
         if run.folder:
             run.folder.add(line)
         run.lines.append(line)
@@ -135,11 +143,11 @@ class ServedRun:
         self._keep()
         return line
 
-    def _evaluate(self, job: Job, closed: Closed, trained: Trained) -> Evaluation | None:
+    def _evaluate(self, job: Job, closed: Closed) -> Evaluation | None:
         """What can be measured here: not the clients' models where they do not go up, and no global one without."""
         if "weights" not in job.sent:
             return None
-        recipe = self.run.federation.recipe
+        recipe, trained = self.run.federation.recipe, closed.received.trained
         recipe = replace(recipe, evaluate_local=recipe.evaluate_local and bool(trained.local))
         return _evaluate(recipe, self.engine, [closed], [trained])[0]
 
@@ -169,13 +177,15 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) 
         settings.round_timeout,
         settings.weighting,
         settings.most_samples,
+        federation.recipe.norm_limit,
+        federation.recipe.on_bad_update == "stop",
     )
     return FederatedStrategy(
         kind=samples.kind,
         run=served.name,
         population=federation.recipe.clients,
         server=Ends(served.open, served.work, served.close),
-        like=rehearse(federation).reply,
+        like=served.like,
         weights=federation.weights,
         rules=rules,
         tell=say,
@@ -258,7 +268,8 @@ def say(text: str) -> None:
 
 def _spoken(line: Line, rounds: int) -> str:
     accuracy = f"global accuracy {100 * line['global']['acc']:.2f} %, " if "global" in line else ""
-    taken = f"{len(line['clients'])} clients, {len(line['dropped'])} left out"
+    missing = len(line["dropped"])
+    taken = f"{len(line['clients']) - missing} clients, {missing} left out"
     return f"round {line['round']} of {rounds}: {accuracy}{taken}"
 
 

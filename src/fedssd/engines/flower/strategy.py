@@ -11,7 +11,7 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
-from fedssd.core.guard import misfit, refusal
+from fedssd.core.guard import misfit, refusal, refusals
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.engines.flower.library import ArrayRecord, ConfigRecord, Grid, Message, MessageType, MetricRecord, Strategy
@@ -49,6 +49,8 @@ class Outcome(NamedTuple):
     trained: Trained
     dropped: dict[int, str]
     fresh: list[int]  # accepted clients that had lost their memory and began anew
+    asked: int  # how many clients were written to
+    arrived: int  # how many replies came, the refused among them
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Rules:
     deadline: float = 3600.0  # seconds for a round's replies
     weighting: str = "samples"
     most_samples: int = 0  # a client that claims more is refused; 0 sets no limit
+    norm_limit: float = 0.0  # an update of more than so many times the cohort's median norm is refused; 0 for never
+    stop: bool = False  # a refused reply ends the run
 
 
 CAP = 2.0  # capped: nobody counts for more than so many times the cohort's median
@@ -92,12 +96,14 @@ class FederatedStrategy(Strategy):
     _unfit: dict[int, str] = field(default_factory=dict)  # node -> why it cannot take part
     _asked: list[tuple[int, Message]] = field(default_factory=list)  # this round's clients and messages
     _absent: dict[int, str] = field(default_factory=dict)  # this round's clients that were not asked
+    _sent_weights: Tree = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Open the round and write to every client of its cohort that is connected."""
-        opened = self.server.open(tree_of(arrays, self.weights))
+        self._sent_weights = tree_of(arrays, self.weights)
+        opened = self.server.open(self._sent_weights)
         present = self._wait_for(opened.cohort, grid)
         self._absent = {client: "not connected" for client in opened.cohort if client not in present}
         packed = pack_broadcast(opened.sent)
@@ -205,21 +211,51 @@ class FederatedStrategy(Strategy):
     def _judge(self, replies: dict[str, Message]) -> Outcome:
         """Match replies to what was asked: a dead node's error comes under another sender."""
         sound: dict[int, Reply] = {}
-        dropped = dict(self._absent)
+        missing, refused = dict(self._absent), {}
         for client, message in self._asked:
-            found = self._examine(client, replies.get(message.metadata.message_id))
+            reply = replies.get(message.metadata.message_id)
+            if reply is None or reply.has_error():
+                missing[client] = _why(reply, f"no reply within {self.rules.deadline:g} s")
+                continue
+            found = self._examine(client, reply)
             if isinstance(found, Reply):
                 sound[client] = found
             else:
-                dropped[client] = found
+                refused[client] = found
         clients = sorted(sound)  # float sums depend on the order, replies come in any
-        fresh = [client for client in clients if sound[client].fresh]
-        return Outcome(clients, self._stacked([sound[c] for c in clients]), dict(sorted(dropped.items())), fresh)
+        trained = self._stacked([sound[client] for client in clients])
+        far = self._far_out(trained)
+        refused |= {clients[place]: why for place, why in far.items()}
+        self._stop_for(refused)
+        kept = [place for place in range(len(clients)) if place not in far]
+        accepted = [clients[place] for place in kept]
+        return Outcome(
+            accepted,
+            trained.only(kept),
+            dict(sorted({**missing, **refused}.items())),
+            [client for client in accepted if sound[client].fresh],
+            len(self._asked),
+            len(sound) + len(refused) - len(far),
+        )
 
-    def _examine(self, client: int, message: Message | None) -> Reply | str:
+    def _far_out(self, trained: Trained) -> dict[int, str]:
+        """The places of those whose update moved much further than the others'."""
+        if not self.rules.norm_limit:
+            return {}
+        parts = {"update": trained.got, "report": trained.reports}
+        expected = {"update": self._sent_weights} if trained.local else {}
+        return refusals(parts, trained.work, expected, self.rules.norm_limit)
+
+    def _stop_for(self, refused: dict[int, str]) -> None:
+        if refused and self.rules.stop:
+            client, why = next(iter(sorted(refused.items())))
+            raise UserError(
+                f"stopped in round {self.round + 1}: client {client} is refused ({why}), and on_bad_update is stop: "
+                "drop would go on without it"
+            )
+
+    def _examine(self, client: int, message: Message) -> Reply | str:
         """The reply, or why it does not count."""
-        if message is None or message.has_error():
-            return _why(message, f"no reply within {self.rules.deadline:g} s")
         try:
             reply = read_reply(message.content, self.like)
         except UnreadableError as error:

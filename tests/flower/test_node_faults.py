@@ -95,10 +95,26 @@ def test_a_bad_reply_is_left_out_with_its_reason(fault: str, tmp_path: Path) -> 
     lab = Lab(tmp_path, method="fedavg")
     lab.spoil(1, 2, change)
     lines = lab.run(most_samples=10_000).rounds
-    assert [line["clients"] for line in lines] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert all(line["clients"] == [0, 1, 2] for line in lines)
+    assert list(lines[1]["local"]["acc"]) == ["0", "2"]
     assert list(lines[1]["dropped"]) == ["1"]
     assert reason in lines[1]["dropped"]["1"]
     assert lines[0]["dropped"] == lines[2]["dropped"] == {}
+
+
+def test_a_bad_reply_can_stop_the_run(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg", on_bad_update="stop")
+    lab.spoil(1, 2, FAULTS["nan"][0])
+    with pytest.raises(UserError, match="stopped in round 2: client 1 is refused"):
+        lab.run()
+
+
+def test_an_update_far_out_is_left_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg", norm_limit=5.0)
+    lab.spoil(1, 2, lambda reply: replace_arrays(reply, lambda values: values + 1))
+    lines = lab.run().rounds
+    assert list(lines[1]["dropped"]) == ["1"]
+    assert "times the cohort's median" in lines[1]["dropped"]["1"]
 
 
 def test_a_node_that_raises_is_left_out(tmp_path: Path) -> None:
@@ -113,7 +129,7 @@ def test_a_node_that_raises_is_left_out(tmp_path: Path) -> None:
 
     lab.grid.nodes[node].app = fails_in_training
     (line,) = lab.run().rounds
-    assert line["clients"] == [0, 1]
+    assert list(line["local"]["acc"]) == ["0", "1"]
     assert "out of memory" in line["dropped"]["2"]
 
 
@@ -122,7 +138,7 @@ def test_a_round_without_a_sound_reply_changes_nothing(tmp_path: Path) -> None:
     lab.grid.tamper = lambda round_, node, reply: None if round_ == 2 else reply
     both = lab.run()
     alone = Lab(_folder(tmp_path / "alone"), method="scaffold", rounds=1).run()
-    assert both.rounds[1]["clients"] == []
+    assert both.rounds[1]["unchanged"] == "lost"
     assert same(both, alone)
 
 
@@ -136,7 +152,8 @@ def test_a_refused_client_does_not_remember_the_round(method: str, tmp_path: Pat
     node = next(node for node in absent.grid.nodes if absent.client(node) == 1)
     sits_out(absent, node, 2)
     theirs = absent.run(min_nodes=2)
-    assert [line["clients"] for line in ours.rounds] == [line["clients"] for line in theirs.rounds]
+    assert [list(line["dropped"]) for line in ours.rounds] == [list(line["dropped"]) for line in theirs.rounds]
+    assert list(ours.rounds[1]["dropped"]) == ["1"]
     assert same(ours, theirs)
 
 
@@ -199,7 +216,7 @@ def test_two_nodes_cannot_be_one_client(tmp_path: Path, capsys: pytest.CaptureFi
     first, second = list(lab.grid.nodes)[:2]
     lab.grid.nodes[second].context.node_config["partition-id"] = lab.client(first)
     (line,) = lab.run(min_nodes=2).rounds
-    assert len(line["clients"]) == 2
+    assert len(line["local"]["acc"]) == 2
     assert f"it calls itself client {lab.client(first)}, which node" in capsys.readouterr().out
 
 
