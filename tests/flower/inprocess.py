@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class InProcessGrid(Grid):
         raise NotImplementedError
 
 
-def nodes_for(recipe: Path, files: list[Path], state: Path | None = None, **config: Any) -> dict[int, Node]:
+def nodes_for(recipe: Path, files: list[Path], state: Path | None = None, mods: Sequence[Any] = ()) -> dict[int, Node]:
     """A node for every file of samples; node ids are large and in no order, as Flower's are."""
     made = {}
     for client, file in enumerate(files):
@@ -101,5 +101,5 @@ def nodes_for(recipe: Path, files: list[Path], state: Path | None = None, **conf
         if state is not None:
             own["state-path"] = str(state / str(client))
         node_id = 10**15 + (7919 * (client + 3)) % 101
-        made[node_id] = Node(client_app(recipe), Context(1, node_id, own, RecordDict(), dict(config)))
+        made[node_id] = Node(client_app(recipe, mods=mods), Context(1, node_id, own, RecordDict(), {}))
     return made

@@ -1,9 +1,10 @@
-"""Certificates and keys: an authority of the federation's own, the server's certificate, and a key for every node."""
+"""Certificates and keys: an authority of the federation's own, the server's certificate, a key for every node."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
+SECRET = "superexec.secret"  # what the program that runs the server's app shows the SuperLink
 DAYS = 365
 
 
@@ -34,6 +36,7 @@ def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int
     server = _certificate(hosts[0], server_key, authority, authority_key, days, hosts)
     made[AUTHORITY], made[AUTHORITY_KEY] = _pem(authority), _private(authority_key)
     made[SERVER], made[SERVER_KEY] = _pem(server), _private(server_key)
+    made[SECRET] = secrets.token_hex(32).encode()
     for node in range(nodes):
         key = _key()
         private = node_key(folder, node)

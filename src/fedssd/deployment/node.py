@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -66,10 +67,12 @@ class Trainer:
         rows = torch.arange(self.samples, device=world.device)
         job = Job(method, sent, recipe.seed, order.round - 1, [self.client], [rows], {})
         threads = fitting_threads(recipe.batch * world.x[0].numel())
+        begun = time.perf_counter()
         with repeatable(recipe.deterministic), using_threads(threads):
             done = self.engine.train_client(job, self.client, rows, memory)
+        seconds = time.perf_counter() - begun
         kept.keep(order.accepted, memory, order.round, done.memory)
-        return Reply(self.client, order.round, fresh, done.got, done.report, self.samples, done.figures)
+        return Reply(self.client, order.round, fresh, done.got, done.report, self.samples, done.figures, seconds)
 
 
 def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Trainer:

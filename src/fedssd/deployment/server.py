@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -134,7 +135,8 @@ class ServedRun:
         received = Received(outcome.clients, outcome.trained, outcome.dropped, up, down)
         with self._clock.measure("evaluate"):
             evaluation = self._evaluate(job, Closed(state, received))
-        seconds = {name: round(value, 4) for name, value in self._clock.seconds.items()}
+        slowest = outcome.slowest if math.isfinite(outcome.slowest) else 0.0
+        seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": slowest}.items()}
         line = _line(run, job, received, evaluation, seconds) | {"clients": opened.clients}
         if run.folder:
             run.folder.add(line)

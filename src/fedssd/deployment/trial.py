@@ -104,6 +104,7 @@ class Trial:
         command += ["--ssl-certfile", str(keys / certificates.SERVER)]
         command += ["--ssl-keyfile", str(keys / certificates.SERVER_KEY)]
         command += ["--enable-supernode-auth", "--database", str(self.place / "superlink.db")]
+        command += ["--superexec-auth-secret-file", str(keys / certificates.SECRET)]
         command += ["--disable-runtime-dependency-installation"]
         self._start(SUPERLINK, command)
         self._await(SUPERLINK, lambda: _answers(port, keys / certificates.AUTHORITY))
@@ -113,9 +114,9 @@ class Trial:
         address = f"{HOST}:{self.port(SUPERLINK)}"
         authority = str(self.keys / certificates.AUTHORITY)
         command = ["flower-superexec", "--runtime-api-address", address, "--root-certificates", authority]
-        self._start(SUPEREXEC, command)
+        self._start(SUPEREXEC, [*command, "--superexec-auth-secret-file", str(self.keys / certificates.SECRET)])
 
-    def start_node(self, node: int, *, key: Path | None = None, insecure: bool = False) -> None:
+    def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
         """Start one SuperNode with its own samples, state and port."""
         name = node_name(node)
         samples, state = self.place / "samples" / name / SAMPLES, self.place / name / "state"
@@ -148,26 +149,36 @@ class Trial:
         own = {"server-data": str(self.place / "samples" / "server" / SAMPLES)}
         lines = (f"{key} = {json.dumps(value)}" for key, value in {**own, **settings}.items())
         override.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        run_id = self._follow(["run", str(app or self.app), NAME, "--stream", "--run-config", str(override)], hear)
+        heard: list[str] = []
+
+        def once(line: str, place: int) -> None:
+            if place >= len(heard):  # a stream that begins again repeats what was said
+                heard.append(line)
+                hear(line)
+
+        run_id = self._follow(["run", str(app or self.app), NAME, "--stream", "--run-config", str(override)], once)
+        if not run_id:
+            raise UserError(f"flwr run failed, see {self.place / 'run.log'}")
         silent_since = time.monotonic()
-        while True:  # the stream of words ends with the run, or with the SuperLink
+        while True:  # a stream ends with the run, or with the SuperLink
             try:
                 outcome = self.outcome(run_id)
                 if outcome.status.startswith("finished"):
                     return outcome
                 silent_since = time.monotonic()
+                self._follow(["log", run_id, NAME, "--stream"], once)
             except UserError:
                 if time.monotonic() - silent_since > START_LIMIT:
                     raise
             time.sleep(LOOK_AGAIN)
 
-    def _follow(self, words: list[str], hear: Callable[[str], None]) -> str:
-        """Start a run and pass on what its server says until its words end; returns the run's number."""
-        command, said, run_id = [_program("flwr"), *words], [], ""
+    def _follow(self, words: list[str], hear: Callable[[str, int], None]) -> str:
+        """Pass on what a run's server says, line by line with its place, until it ends; returns the run's number."""
+        run_id, place = "", 0
         with (
             (self.place / "run.log").open("a", encoding="utf-8") as log,
             subprocess.Popen(
-                command,
+                [_program("flwr"), *words],
                 env=self._environment("user"),
                 cwd=self.app,
                 stdin=subprocess.DEVNULL,
@@ -182,11 +193,8 @@ class Trial:
                 started = re.search(r"Successfully started run (\d+)", line)
                 run_id = started[1] if started else run_id
                 if line.startswith("fedssd: "):
-                    hear(line.strip().removeprefix("fedssd: "))
-                said.append(line)
-        if not run_id:
-            text = re.sub(r"[╭╮╰╯│─]", " ", " ".join(said))
-            raise UserError(f"flwr run failed: {' '.join(text.split())[-500:]}")
+                    hear(line.strip().removeprefix("fedssd: "), place)
+                    place += 1
         return run_id
 
     def outcome(self, run_id: str) -> Outcome:

@@ -65,6 +65,7 @@ class Reply:
     report: Tree
     samples: int  # how many it says it has; how far it walked follows from that
     figures: Tree
+    seconds: float = 0.0  # of local training
 
 
 def ask(kind: Kind, run: str) -> RecordDict:
@@ -128,6 +129,7 @@ def answer(reply: Reply) -> RecordDict:
             "round": reply.round,
             "fresh": int(reply.fresh),
             "num-examples": reply.samples,
+            "seconds": reply.seconds,
             **{f"figure/{name}": float(value) for name, value in tree.flatten(reply.figures).items()},
         }
     )
@@ -145,7 +147,8 @@ def read_reply(content: RecordDict, like: Reply) -> Reply:
         path: leaf.new_tensor(_number(metrics, f"figure/{path}")) for path, leaf in tree.flatten(like.figures).items()
     }
     client, round_, fresh, samples = (_value(metrics, key, int) for key in ("client", "round", "fresh", "num-examples"))
-    return Reply(client, round_, bool(fresh), update, report, samples, figures)
+    seconds = _number(metrics, "seconds")
+    return Reply(client, round_, bool(fresh), update, report, samples, figures, seconds)
 
 
 def arrays_of(content: Tree) -> ArrayRecord:

@@ -51,6 +51,7 @@ class Outcome(NamedTuple):
     fresh: list[int]  # accepted clients that had lost their memory and began anew
     asked: int  # how many clients were written to
     arrived: int  # how many replies came, the refused among them
+    slowest: float  # seconds of local training, of the accepted client that took longest
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,7 @@ class FederatedStrategy(Strategy):
             [client for client in accepted if sound[client].fresh],
             len(self._asked),
             len(sound) + len(refused) - len(far),
+            max((sound[client].seconds for client in accepted), default=0.0),
         )
 
     def _far_out(self, trained: Trained) -> dict[int, str]:
