@@ -1,0 +1,226 @@
+"""The pieces of a federation, each alone: samples, settings, certificates, the app's folder, the audit, the imports."""
+
+from __future__ import annotations
+
+import ast
+import json
+import stat
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from PIL import Image
+
+from fedssd.cli import main
+from fedssd.deployment.certificates import node_key, write_certificates
+from fedssd.deployment.project import write_app
+from fedssd.deployment.samples import deal, read_node, read_server
+from fedssd.deployment.settings import Settings, recipe_of, settings_of
+from fedssd.engines.flower.messages import Kind
+from fedssd.errors import UserError
+from fedssd.experiment.federation import assemble
+from fedssd.experiment.recipe import load_recipe
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "fedssd"
+TABLE = Kind((2,), "float32", ("cat", "dog", "owl"))
+
+
+def imports_of(file: Path) -> set[str]:
+    """The modules a file names in its import statements, wherever they stand."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.quick
+def test_flower_is_imported_in_one_place_and_from_its_public_modules() -> None:
+    users = {
+        str(file.relative_to(SOURCE)): names
+        for file in SOURCE.rglob("*.py")
+        if (names := {name for name in imports_of(file) if name.split(".")[0] == "flwr"})
+    }
+    public = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
+    assert users == {"engines/flower/library.py": public}
+
+
+def test_a_simulation_does_not_import_flower() -> None:
+    code = (
+        "import sys, fedssd, fedssd.cli.federation; "
+        "fedssd.run('fedavg', rounds=1, epochs=1, clients=2, auxiliary=2, model='mlp'); "
+        "assert not [m for m in sys.modules if m.split('.')[0] in ('flwr', 'grpc', 'cryptography')]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_pin_is_said_once() -> None:
+    from fedssd.engines.flower.library import PINNED
+
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["optional-dependencies"]["flower"] == [f"flwr=={PINNED}"]
+    assert f"flwr=={PINNED}\n" in (SOURCE.parents[1] / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_dealt_samples_are_the_simulation_s(tmp_path: Path) -> None:
+    recipe = load_recipe(None, {"clients": 4, "auxiliary": 5, "partition": "classes:3", "model": "mlp"})
+    files = deal(recipe, tmp_path)
+    federation = assemble(recipe)
+    data, rows = federation.dataset, federation.partition.clients
+    kind = Kind(data.shape, "uint8" if data.x_train.dtype == torch.uint8 else "float32", data.classes)
+    for client, file in enumerate(files):
+        x, y = read_node(file, kind)
+        assert torch.equal(x, data.x_train[rows[client]])
+        assert torch.equal(y, data.y_train[rows[client]])
+    server = read_server(tmp_path / "server" / "samples.npz", recipe)
+    assert server.kind == kind
+    assert torch.equal(server.test[0], data.x_test)
+    assert server.auxiliary is not None
+    assert federation.auxiliary is not None
+    assert torch.equal(server.auxiliary[1], federation.auxiliary.y)
+    assert torch.equal(federation.pipeline.test(server.auxiliary[0], torch.float32), federation.auxiliary.x)
+
+
+def test_a_node_s_table_is_scaled_by_the_server_s_columns(tmp_path: Path) -> None:
+    """Mean 2 and deviation 1 at the server: the node's 5 becomes 3, whatever its own mean is."""
+    (tmp_path / "server.csv").write_text("a,b,label\n1,7,cat\n3,7,dog\n1,7,owl\n3,7,cat\n1,7,dog\n3,7,owl\n")
+    (tmp_path / "node.csv").write_text("a,b,label\n5,8,owl\n2,7,cat\n")
+    server = read_server(tmp_path / "server.csv", load_recipe(None, {"auxiliary": 1, "model": "mlp"}))
+    assert server.kind.classes == ("cat", "dog", "owl")
+    assert server.kind.mean == (2.0, 7.0)
+    x, y = read_node(tmp_path / "node.csv", server.kind)
+    assert x.tolist() == [[3.0, 1.0], [0.0, 0.0]]  # a constant column has deviation 1
+    assert y.tolist() == [2, 0]
+    assert server.auxiliary is not None
+    assert len(server.auxiliary[1]) == 3
+    assert len(server.test[1]) == 3
+
+
+def test_a_node_s_folder_may_lack_classes(tmp_path: Path) -> None:
+    for name in ("dog", "owl"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "1.png")
+    kind = Kind((3, 8, 8), "uint8", ("cat", "dog", "owl"))
+    assert read_node(tmp_path, kind)[1].tolist() == [1, 2]
+    (tmp_path / "wolf").mkdir()
+    with pytest.raises(UserError, match="named after the classes cat, dog, owl"):
+        read_node(tmp_path, kind)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"x": np.zeros((3, 4), np.float32), "y": np.zeros(3, np.int64)}, r"expected samples of float32 \[2\]"),
+        ({"x": np.zeros((3, 2), np.float32), "y": np.array([0, 1, 3])}, "expected labels in 0…2"),
+        ({"x": np.zeros((3, 2), np.float32), "y": np.zeros(2, np.int64)}, "3 samples and 2 labels"),
+        ({"x": np.full((1, 2), np.nan, np.float32), "y": np.zeros(1, np.int64)}, "expected finite features"),
+        ({"x": np.zeros((3, 2), np.float32)}, "add 'y'"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused(arrays: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "node.npz", **arrays)
+    with pytest.raises(UserError, match=reason):
+        read_node(tmp_path / "node.npz", TABLE)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"min-nodes": -1}, "min-nodes expects 0 or more"),
+        ({"min-nodes": "two"}, "min-nodes expects a whole number"),
+        ({"wait": 0}, "wait expects seconds above 0"),
+        ({"round-timeout": float("inf")}, "round-timeout expects seconds above 0"),
+        ({"weighting": "equals"}, "did you mean 'equal'"),
+        ({"out": 3}, "out expects text"),
+    ],
+)
+def test_bad_settings_are_one_line(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        settings_of(config)
+
+
+def test_an_app_holds_its_recipe_and_every_setting(tmp_path: Path) -> None:
+    recipe = load_recipe(None, {"method": "moon", "clients": 3})
+    write_app(tmp_path / "My Lab", recipe, Settings(min_nodes=2, weighting="equal"))
+    project = tomllib.loads((tmp_path / "My Lab" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["name"] == "my-lab"
+    assert settings_of(project["tool"]["flwr"]["app"]["config"]) == Settings(min_nodes=2, weighting="equal")
+    assert recipe_of(tmp_path / "My Lab" / "recipe.toml") == recipe
+    assert recipe_of(tmp_path / "My Lab" / "recipe.toml", "rounds=7 moon.mu=0.5").rounds == 7
+    with pytest.raises(UserError, match="new or empty folder"):
+        write_app(tmp_path / "My Lab", recipe, Settings())
+
+
+def test_certificates_say_who_the_server_is(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    made = write_certificates(keys, ["192.0.2.1", "server.example"], 2, days=30)
+    authority = x509.load_pem_x509_certificate((keys / "ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((keys / "server.pem").read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["server.example"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.1"]
+    assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert 29 <= (server.not_valid_after_utc - datetime.now(UTC)).days <= 30
+    public = server.public_key()
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    assert public.curve.name == "secp384r1"
+    for file in made:
+        private = file.suffix in (".key", ".secret")
+        assert stat.S_IMODE(file.stat().st_mode) == (0o600 if private else 0o644), file
+    assert node_key(keys, 1).read_bytes().startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")
+    before = node_key(keys, 0).read_bytes()
+    with pytest.raises(UserError, match="exists already"):
+        write_certificates(keys, ["192.0.2.1"], 2)
+    assert node_key(keys, 0).read_bytes() == before
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedssd", "scaffold", "fedcurv"])
+def test_the_audit_counts_what_a_round_records(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tensors in the audit × clients are the bytes a simulated round moves."""
+    import fedssd
+
+    given = {"rounds": 1, "epochs": 1, "clients": 3, "auxiliary": 2, "model": "mlp"}
+    flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
+    assert main(["federation", "audit", "--method", method, *flags, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)
+    tensors = {
+        way: sum(i["bytes"] for i in items if i["direction"] == way and i["what"] != "a number")
+        for way in ("up", "down")
+    }
+    (line,) = fedssd.run(method, **given).rounds
+    assert (3 * tensors["up"], 3 * tensors["down"]) == (line["bytes_up"], line["bytes_down"])
+
+
+def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = str(tmp_path / "lab")
+    assert main(["federation", "init", app, "--clients", "3"]) == 0
+    for words, reason in (
+        (["init", app], "new or empty folder"),
+        (["up", str(tmp_path)], "made by `fedssd federation init`"),
+        (["up", app, "--nodes", "4"], "--nodes expects 1 to 3"),
+        (["certs", str(tmp_path / "keys"), "--nodes", "0"], "1 or more"),
+        (["certs", str(tmp_path / "keys"), "--host", "ä"], "expected a host name"),
+        (["run", app, "--weighting", "fair"], "weighting"),
+        (["audit", app, "--recipe", "recipe.toml"], "not both"),
+    ):
+        capsys.readouterr()
+        assert main(["federation", *words]) == 2
+        said = capsys.readouterr().err
+        assert reason in said
+        assert said.count("\n") == 1
+    assert not (tmp_path / "keys").exists()
+    assert main(["federation", "down", app]) == 0
+    assert "nothing was running" in capsys.readouterr().out

@@ -1,0 +1,80 @@
+"""Flower's clipping and noise around our app: what they promise holds for what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Message
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
+from inprocess import InProcessGrid, nodes_for
+
+from fedssd.core import tree
+from fedssd.deployment.samples import deal, read_server
+from fedssd.deployment.server import Wrap, serve
+from fedssd.deployment.settings import Settings
+from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.run import Result
+
+NORM = 0.05
+SMALL = {"rounds": 2, "epochs": 2, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
+
+
+def run(folder: Path, mods: Sequence[Any], wrap: Wrap | None = None) -> tuple[Result, list[float]]:
+    """A run, and how far every upload was from the weights it started from."""
+    recipe = load_recipe(None, {**SMALL, "method": "fedssd"})
+    file = folder / "recipe.toml"
+    file.write_text(recipe.to_toml(), encoding="utf-8")
+    grid = InProcessGrid(nodes_for(file, deal(recipe, folder / "samples"), mods=mods))
+    distances: list[float] = []
+
+    def watch(round_: int, _node: int, reply: Message) -> Message:
+        if round_:
+            assert reply.has_content(), reply.error.reason
+            sent, got = grid.sent[-1].content.array_records, reply.content.array_records
+            pairs = [(sent["weights"][name].numpy(), got["weights"][name].numpy()) for name in sent["weights"]]
+            distances.append(sum(float(((b - a) ** 2).sum()) for a, b in pairs) ** 0.5)
+        return reply
+
+    grid.tamper = watch
+    samples = read_server(folder / "samples" / "server" / "samples.npz", recipe)
+    settings = Settings(wait=1.0, weighting="equal")
+    return serve(grid, recipe, samples, settings, folder / "run", wrap).result(), distances
+
+
+def test_updates_are_clipped(tmp_path: Path) -> None:
+    """FedSSD's credibility matrix is beside the arrays, so the mods find the one record they expect."""
+
+    def wrap(ours: Any) -> DifferentialPrivacyClientSideFixedClipping:
+        return DifferentialPrivacyClientSideFixedClipping(ours, 0.0, NORM, 3)
+
+    result, distances = run(tmp_path, [fixedclipping_mod], wrap)
+    assert len(distances) == 6
+    assert distances == pytest.approx([NORM] * 6, rel=1e-3)  # training moves further than that, so all are at the bound
+    assert all(line["dropped"] == {} for line in result.rounds)
+
+
+def test_noise_of_the_server_is_in_the_next_round_and_the_record(tmp_path: Path) -> None:
+    """Noise with deviation z·C/n on every weight: with 17,226 of them its size is known to a per cent."""
+    noise, count = 30.0, 17226
+
+    def wrap(ours: Any) -> DifferentialPrivacyClientSideFixedClipping:
+        return DifferentialPrivacyClientSideFixedClipping(ours, noise, NORM, 3)
+
+    result, _ = run(tmp_path, [fixedclipping_mod], wrap)
+    flat = torch.cat([leaf.reshape(-1) for leaf in tree.leaves(result.weights["params"])])
+    assert len(flat) == count
+    deviation = noise * NORM / 3
+    assert float(flat.std()) == pytest.approx(deviation * 2**0.5, rel=0.05)  # of two rounds
+
+
+def test_local_noise(tmp_path: Path) -> None:
+    """σ = s √(2 ln(1.25/δ)) / ε on each of 17,226 weights, so ‖noise‖ is close to σ √17,226."""
+    epsilon, delta, count = 100.0, 1e-5, 17226
+    _, distances = run(tmp_path, [LocalDpMod(NORM, 1.0, epsilon, delta)])
+    sigma = (2 * torch.log(torch.tensor(1.25 / delta)).item()) ** 0.5 / epsilon
+    assert distances == pytest.approx([sigma * count**0.5] * 6, rel=0.03)
