@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -60,3 +61,16 @@ def test_fedssd_is_the_simulation(trial: Trial, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["fedavg", "moon", "scaffold", "fedcurv"])
 def test_other_methods_are_the_simulation(trial: Trial, tmp_path: Path, method: str) -> None:
     assert_same_as_simulated(trial, tmp_path / "run", f"method={method}")
+
+
+@pytest.mark.slow
+def test_ten_rounds_reach_the_simulation_s_accuracy(trial: Trial, tmp_path: Path) -> None:
+    """FedSSD on digits with the convolutional network, long enough to learn something."""
+    changes = "rounds=10 epochs=2 model=cnn-small batch=32 lr=0.05"
+    run = tmp_path / "run"
+    outcome = trial.run({"out": str(run), "set": changes, "wait": 60.0, "round-timeout": 120.0})
+    assert outcome.completed
+    theirs = run_recipe(recipe_of(trial.app / "recipe.toml", changes))
+    ours = [json.loads(line) for line in (run / "rounds.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
+    assert [line["global"] for line in ours] == [line["global"] for line in theirs.rounds]
+    assert ours[-1]["global"]["acc"] > 0.5

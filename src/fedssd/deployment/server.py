@@ -24,7 +24,7 @@ from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.engines.base import Evaluation, Job
 from fedssd.engines.flower.grid import PromptGrid
 from fedssd.engines.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
-from fedssd.engines.flower.messages import NEVER, arrays_of, tree_of
+from fedssd.engines.flower.messages import NEVER, Reply, arrays_of, tree_of
 from fedssd.engines.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
@@ -74,7 +74,7 @@ class ServedRun:
         world = federation.world(torch.device(machine.device))
         self.engine = ReferenceEngine(federation.net, world, federation.schedule)
         self.accepted: dict[int, int] = {}  # client -> the last round taken from it; the strategy writes it
-        self.like = rehearse(federation).reply
+        self.like = _on(torch.device(machine.device), rehearse(federation).reply)
         self._reply_size = tree.size_in_bytes(self.like.update) + tree.size_in_bytes(self.like.report)
         self._job: Job | None = None
         self._closed: tuple[ServerState, Outcome] | None = None
@@ -170,6 +170,14 @@ class ServedRun:
         save_checkpoint(run.folder, run.federation, self.machine, [name], run.seconds, run.state, memories)
 
 
+def _on(device: torch.device, reply: Reply) -> Reply:
+    """The reply with its tensors where the server computes."""
+    update, report, figures = (
+        tree.map_tree(lambda leaf: leaf.to(device), part) for part in (reply.update, reply.report, reply.figures)
+    )
+    return replace(reply, update=update, report=report, figures=figures)
+
+
 def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) -> FederatedStrategy:
     """The Flower strategy of a run."""
     federation = served.run.federation
@@ -188,7 +196,7 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) 
         population=federation.recipe.clients,
         server=Ends(served.open, served.work, served.close),
         like=served.like,
-        weights=federation.weights,
+        weights=served.run.state.weights,
         rules=rules,
         tell=say,
         accepted=served.accepted,
@@ -221,7 +229,7 @@ def serve(
 def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -> None:
     """Flower's own loop over what is left of the run."""
     run = served.run
-    weights, rounds = run.federation.weights, run.federation.recipe.rounds
+    weights, rounds = run.state.weights, run.federation.recipe.rounds
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round == 0:  # Flower asks before the first round too

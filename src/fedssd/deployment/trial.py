@@ -117,15 +117,16 @@ class Trial:
         self._start(SUPEREXEC, [*command, "--superexec-auth-secret-file", str(self.keys / certificates.SECRET)])
 
     def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
-        """Start one SuperNode with its own samples, state and port."""
+        """Start one SuperNode with its own samples, state and port; ``insecure`` leaves out TLS and its key."""
         name = node_name(node)
         samples, state = self.place / "samples" / name / SAMPLES, self.place / name / "state"
-        private = key or certificates.node_key(self.keys, node)
-        trust = ["--insecure"] if insecure else ["--root-certificates", str(self.keys / certificates.AUTHORITY)]
+        private = str(key or certificates.node_key(self.keys, node))
+        authority = str(self.keys / certificates.AUTHORITY)
+        secure = ["--root-certificates", authority, "--auth-supernode-private-key", private]
         config = f'partition-id={node} data-path="{samples}" state-path="{state}"'
-        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port(SUPERLINK)}", *trust]
-        command += ["--auth-supernode-private-key", str(private), "--host", HOST, "--port", str(self.port(name))]
-        self._start(name, [*command, "--node-config", config])
+        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port(SUPERLINK)}"]
+        command += ["--insecure"] if insecure else secure
+        self._start(name, [*command, "--host", HOST, "--port", str(self.port(name)), "--node-config", config])
 
     def await_node(self, node: int) -> None:
         """Wait until a node is connected."""

@@ -142,10 +142,10 @@ def read_reply(content: RecordDict, like: Reply) -> Reply:
     metrics = _record(content, METRICS, MetricRecord)
     config = _record(content, CONFIG, ConfigRecord)
     update = tree_of(_record(content, WEIGHTS, ArrayRecord), like.update)
-    report = unpack(_value(config, "report", bytes))
-    figures = {
-        path: leaf.new_tensor(_number(metrics, f"figure/{path}")) for path, leaf in tree.flatten(like.figures).items()
-    }
+    places = tree.flatten(like.figures)
+    figures = {path: leaf.new_tensor(_number(metrics, f"figure/{path}")) for path, leaf in places.items()}
+    device = next(iter(places.values())).device  # every method counts the samples it saw
+    report = tree.map_tree(lambda leaf: leaf.to(device), unpack(_value(config, "report", bytes)))
     client, round_, fresh, samples = (_value(metrics, key, int) for key in ("client", "round", "fresh", "num-examples"))
     seconds = _number(metrics, "seconds")
     return Reply(client, round_, bool(fresh), update, report, samples, figures, seconds)
