@@ -49,7 +49,7 @@ def measure(folder: Path, model: str, rounds: int) -> dict[str, float]:
     recipe = load_recipe(None, given)
     app = folder / model
     write_app(app, recipe, Settings())
-    trial = Trial(app)
+    trial = Trial(app, database=model == "cnn")  # SQLite locks under messages of a hundred megabytes
     trial.up()
     try:
         outcome = trial.run({"out": str(folder / f"run-{model}")})

@@ -211,6 +211,22 @@ def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: 
     assert same(resumed, run_recipe(lab.recipe))
 
 
+def test_a_superlink_that_fails_now_and_then_is_asked_again(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    sound, asked = lab.grid.pull_messages, 0
+
+    def locked(message_ids: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked % 2:
+            raise OSError("database is locked")
+        return sound(message_ids)
+
+    lab.grid.pull_messages = locked  # type: ignore[method-assign]
+    (line,) = lab.run().rounds
+    assert line["dropped"] == {}
+
+
 def test_two_nodes_cannot_be_one_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lab = Lab(tmp_path, method="fedavg", rounds=1)
     first, second = list(lab.grid.nodes)[:2]

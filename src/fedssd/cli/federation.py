@@ -40,6 +40,11 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     actions.choices["up"].add_argument(
         "--nodes", type=int, metavar="N", help="start only the first N of the recipe's clients (default: all)"
     )
+    actions.choices["up"].add_argument(
+        "--no-database",
+        action="store_true",
+        help="keep the SuperLink's state in memory: faster with large models, lost if it is killed",
+    )
     _register_run(actions)
     _register_audit(actions)
 
@@ -155,7 +160,7 @@ def _certs(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     from fedssd.deployment.trial import NAME, Trial
 
-    trial = Trial(args.app)
+    trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
     program = places.program()
     print(f"next:    {program} federation run {args.app}    (and {program} federation down {args.app} at the end)")

@@ -59,8 +59,8 @@ class Outcome:
 class Trial:
     """A federation of an app on this machine."""
 
-    def __init__(self, app: Path) -> None:
-        self.app = app.resolve()
+    def __init__(self, app: Path, database: bool = True) -> None:
+        self.app, self.database = app.resolve(), database
         self.recipe = recipe_of(recipe_in(self.app))
         self.place = self.app / TRIAL
         self.keys = self.place / "certificates"
@@ -103,7 +103,8 @@ class Trial:
         command += ["--ssl-ca-certfile", str(keys / certificates.AUTHORITY)]
         command += ["--ssl-certfile", str(keys / certificates.SERVER)]
         command += ["--ssl-keyfile", str(keys / certificates.SERVER_KEY)]
-        command += ["--enable-supernode-auth", "--database", str(self.place / "superlink.db")]
+        command += ["--enable-supernode-auth"]
+        command += ["--database", str(self.place / "superlink.db")] if self.database else []
         command += ["--superexec-auth-secret-file", str(keys / certificates.SECRET)]
         command += ["--disable-runtime-dependency-installation"]
         self._start(SUPERLINK, command)
