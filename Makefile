@@ -70,4 +70,5 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 $(VENV)/tested: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
 	@$(call pip,--no-build-isolation --editable '.[test]')
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps triton==3.6.0
 	@touch $@

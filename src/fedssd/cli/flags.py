@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "method and model": ("method", "server", "model", "head"),
     "training": ("rounds", "epochs", "batch", "partial_batch", "lr", "momentum", "weight_decay", "lr_decay", "seed"),
-    "machine": ("engine", "device", "precision", "width"),
+    "machine": ("engine", "device", "precision", "width", "kernels"),
     "evaluation": ("evaluate_every", "evaluate_local"),
 }
 METAVARS = {int: "N", float: "X", str: "NAME"}

@@ -42,9 +42,10 @@ def objective(
 
 def _figures(method: Method, batch: Batch, target: Tree, entropy: Tensor, penalty: Tensor) -> Tree:
     """Sums over the batch's samples; the run divides by the count at the end of the round."""
-    per_sample = {"entropy": entropy, "penalty": penalty, **method.local.distilled(batch, target)}
-    sums = {name: (value * batch.mask).sum() for name, value in per_sample.items()}
-    return {**sums, "count": batch.mask.sum()}
+    count = torch.ones_like(entropy)
+    per_sample = {"entropy": entropy, "penalty": penalty, **method.local.distilled(batch, target), "count": count}
+    stacked = torch.stack([value.expand_as(entropy) for value in per_sample.values()])  # [F, B]
+    return dict(zip(per_sample, (stacked * batch.mask).sum(-1).unbind(), strict=True))
 
 
 def gradient(

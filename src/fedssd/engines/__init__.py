@@ -42,11 +42,19 @@ def pick_engine(name: str, device: torch.device, weights: Tree, sample: int, coh
 
 
 def build_engine(
-    name: str, net: Net, world: World, schedule: Schedule, precision: str, width: int, notice: Callable[[str], None]
+    name: str,
+    net: Net,
+    world: World,
+    schedule: Schedule,
+    precision: str,
+    width: int,
+    notice: Callable[[str], None],
+    kernels: bool = True,
 ) -> Engine:
     """An engine by name."""
     if name == "reference":
         return ReferenceEngine(net, world, schedule)
     from fedssd.engines.vectorised import VectorisedEngine
 
-    return VectorisedEngine(net, world, schedule, width=width or None, precision=precision, notice=notice)
+    ours = None if kernels else False  # None: where they can run
+    return VectorisedEngine(net, world, schedule, width=width or None, precision=precision, kernels=ours, notice=notice)

@@ -46,6 +46,7 @@ class Recipe:
     device: str = "auto"
     precision: str = "fp32"
     width: int = 0
+    kernels: str = "on"
     evaluate_every: int = 1
     evaluate_local: bool = True
     options: Options = field(default_factory=dict)
@@ -53,7 +54,7 @@ class Recipe:
     @property
     def hash(self) -> str:
         """Names the numbers the recipe leads to; where and how fast it ran is not part of it."""
-        content = {k: v for k, v in asdict(self).items() if k not in ("engine", "device", "width")}
+        content = {k: v for k, v in asdict(self).items() if k not in ("engine", "device", "width", "kernels")}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_toml(self) -> str:
@@ -91,6 +92,7 @@ HELP: dict[str, str] = {
     "device": "cpu, cuda; auto takes a GPU where there is one",
     "precision": "fp32, tf32, bf16 or fp64",
     "width": "models trained at once by the vectorised engine; 0 chooses",
+    "kernels": "our own kernels for small layers on a GPU: on or off",
     "evaluate_every": "rounds between evaluations (the last round always is)",
     "evaluate_local": "evaluate every client's model too, not only the global one",
 }
@@ -101,6 +103,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "partial_batch": ("auto", "keep", "drop"),
     "engine": ("auto", "reference", "vectorised"),
     "precision": ("fp32", "tf32", "bf16", "fp64"),
+    "kernels": ("on", "off"),
 }
 MOST = 1_000_000_000  # of anything counted
 AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")

@@ -89,8 +89,9 @@ def run_together(
     total = sum(f.recipe.rounds for f in federations)
     notice = _noticing(listen, first.recipe.method, total)
     engine = build_engine(
-        chosen, first.net, first.world(device), first.schedule, first.recipe.precision, first.recipe.width, notice
-    )
+        chosen, first.net, first.world(device), first.schedule, first.recipe.precision, first.recipe.width, notice,
+        kernels=first.recipe.kernels == "on",
+    )  # fmt: skip
     notice(f"{chosen} engine on {device} ({why})")
     notice(describe(first))
     for note in dict.fromkeys(note for federation in federations for note in federation.notes):

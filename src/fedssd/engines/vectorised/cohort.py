@@ -13,6 +13,7 @@ from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData
 from fedssd.core.plan import Plan, Schedule, batches, orders
 from fedssd.core.tree import Tree
+from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Job, World
 from fedssd.engines.vectorised.layout import Member
 from fedssd.engines.vectorised.lift import join, take
@@ -24,8 +25,10 @@ SORTED_AT_ONCE = 1 << 25  # sort keys; several 64-bit copies of them live at a t
 class Cohort:
     """The members of a pass, their rows and their orders, as tensors."""
 
-    def __init__(self, jobs: Sequence[Job], members: Sequence[Member], world: World, schedule: Schedule) -> None:
-        self.jobs, self.members, self.world, self.schedule = jobs, members, world, schedule
+    def __init__(
+        self, jobs: Sequence[Job], members: Sequence[Member], world: World, schedule: Schedule, kernels: bool = False
+    ) -> None:
+        self.jobs, self.members, self.world, self.schedule, self.kernels = jobs, members, world, schedule, kernels
         self.round = jobs[0].round
         self.batch = max(member.batch for member in members)
         self.rows = pad_sequence([member.rows for member in members], batch_first=True).to(world.device)  # [M, n]
@@ -75,8 +78,17 @@ class Cohort:
         """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w]."""
         world, width = self.world, plan.position.shape[1]
         index = self.rows[torch.arange(width, device=world.device)[:, None], plan.position]  # [S, w, B]
-        x = world.pipeline.train(world.x, index, plan.key, world.dtype)
+        x = self._inputs(index, plan.key)
         return Batch(x, world.y[index], plan.mask.to(world.dtype), self.samples[:width].to(world.dtype))
+
+    def _inputs(self, index: Tensor, key: Tensor) -> Tensor:
+        world = self.world
+        if self.kernels:
+            from fedssd.engines.kernels import augment
+
+            if isinstance(world.pipeline, Augmentation) and augment.covers(world.pipeline, world.x, world.dtype):
+                return augment.train(world.pipeline, world.x, index, key)
+        return world.pipeline.train(world.x, index, key, world.dtype)
 
     def data(self, part: slice) -> ClientData:
         """All samples of some members as stored, padded, for methods that measure something on them: [m, n, …]."""

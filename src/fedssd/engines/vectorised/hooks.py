@@ -33,9 +33,14 @@ def starts(method: Method, cohort: Cohort, context: Context) -> Tree:
 class Teachers:
     """What the frozen teachers say about chunks of batches; once a round for each sample where inputs do not change."""
 
-    def __init__(self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int) -> None:
+    def __init__(
+        self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int, inside: bool = False
+    ) -> None:
+        """``inside``: the step itself asks them, where a launch costs little and inputs change anyway."""
         self.method, self.net, self.cohort, self.context = method, net, cohort, context
-        self.silent = all(type(part).targets is Local.targets for part in parts_of(method.local))
+        silent = all(type(part).targets is Local.targets for part in parts_of(method.local))
+        self.inside = inside and not silent
+        self.silent = silent or self.inside
         self._apart = getattr(net, "channels_last", False)  # a large model: one batch at a time, in its own layout
         self._shares: dict[int, list[Share]] = {}
         self._kept: Tree | None = None
