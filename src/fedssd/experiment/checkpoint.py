@@ -264,12 +264,13 @@ def last_common(
 ) -> list[Checkpoint] | None:
     """The newest checkpoints of one round that all of these runs have whole; None where there is none at all.
 
-    What is damaged is named and passed over. A run that has only checkpoints of another recipe, or of other data, is
-    refused.
+    What is damaged is named and passed over. A run whose checkpoints are of another recipe or of other data is refused.
     """
     shared = set.intersection(*(set(rounds_in(folder)) for folder in folders))
     refusal = ""
     for number in sorted(shared, reverse=True):
+        if refusal and not number:
+            break  # what was done under another recipe is not thrown away for a fresh beginning
         found = []
         for folder, federation in zip(folders, federations, strict=True):
             try:
