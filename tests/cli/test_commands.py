@@ -145,6 +145,9 @@ def test_an_interruption_says_what_was_kept_and_leaves_no_process(command: str, 
     assert err.count("\n") == 1, err
     rounds = recorded(here / "kept")
     assert rounds >= 3
+    for record in (here / "kept").rglob("rounds.jsonl"):
+        last = record.read_bytes().count(b"\n") - 1
+        assert (record.parent / "checkpoint" / f"round-{last}.json").exists()
     assert err.startswith(f"fedssd: interrupted; {rounds} rounds")
     assert err.endswith("kept in kept; go on with: python -m fedssd resume kept\n")
     limit = time.monotonic() + 20  # multiprocessing's own helper ends by itself, a moment after its parent

@@ -123,3 +123,24 @@ def test_a_killed_comparison_goes_on(nursery: Nursery, tmp_path: Path) -> None:
         for run in sorted((tmp_path / "whole").glob("*-*")):
             assert outcome(tmp_path / folder / run.name) == outcome(run)
         assert (tmp_path / folder / "table.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_signal_is_answered_with_a_checkpoint_and_the_way_on(
+    nursery: Nursery, sent: int, status: int, word: str, engine: str
+) -> None:
+    words = [*command("moon", "fedavg", engine), "--rounds", "20", "--checkpoint-every", "auto"]
+    ended = nursery.run(*words, "--out", "stopped", lines=("stopped/rounds.jsonl", 4), by=sent)
+    assert ended.status == status, ended.said
+    rounds = (Path("stopped") / "rounds.jsonl").read_bytes().count(b"\n") - 1
+    assert rounds >= 3
+    assert ended.said.count("\n") == 1
+    assert ended.said.startswith(f"fedssd: {word}; {rounds} rounds kept in stopped; go on with: ")
+    assert ended.said.endswith(" resume stopped\n")
+    assert (Path("stopped") / "checkpoint" / f"round-{rounds}.json").exists()
+    no_traceback(nursery.run("resume", "stopped", "--quiet"))
+    no_traceback(nursery.run(*words, "--out", "whole"))
+    assert outcome(Path("stopped")) == outcome(Path("whole"))

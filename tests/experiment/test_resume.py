@@ -64,15 +64,15 @@ def stop_after(rounds: int) -> Callable[[Event], None]:
     return listen
 
 
-def interrupted(folder: str, rounds: int = 4, method: str = "scaffold", **keys: Any) -> Path:
-    """A run of six rounds that was stopped after some."""
+def interrupted(folder: str, rounds: int = 4, of: int = 6, method: str = "scaffold", **keys: Any) -> Path:
+    """A run that was stopped after some rounds."""
     with pytest.raises(KeyboardInterrupt):
-        fedssd.run(method, **{**KEYS, "rounds": 6, **keys}, out=folder, listen=stop_after(rounds))
+        fedssd.run(method, **{**KEYS, "rounds": of, **keys}, out=folder, listen=stop_after(rounds))
     return Path(folder)
 
 
 def whole(**keys: Any) -> dict[str, Any]:
-    """The same six rounds without a stop."""
+    """The same rounds without a stop."""
     fedssd.run("scaffold", **{**KEYS, "rounds": 6, **keys}, out="whole")
     return outcome(Path("whole"))
 
@@ -85,8 +85,8 @@ def one_line(capsys: Captured) -> str:
 
 def test_flipped_bits_and_cut_files_are_recognised(here: Path, capsys: Captured) -> None:
     """200 damages at random places: no traceback, and never another result."""
-    expected = whole()
-    stopped = interrupted("stopped")
+    expected = whole(rounds=5)
+    stopped = interrupted("stopped", rounds=4, of=5)
     draw = random.Random(3)
     for number in range(200):
         folder = here / "damaged"
@@ -366,8 +366,8 @@ def test_a_checkpoint_is_synced_before_it_has_its_name(monkeypatch: pytest.Monke
     start = mine.index(("sync", "rounds.jsonl"))
     expected = []
     for file in ("round-2.safetensors", "round-2.json"):
-        expected += [("sync", f"{file}.part"), ("name", file), ("sync", "checkpoint")]
-    assert mine[start + 1 : start + 7] == expected
+        expected += [("sync", f"{file}.part"), ("name", file)]
+    assert mine[start + 1 : start + 6] == [*expected, ("sync", "checkpoint")]
 
 
 @pytest.mark.quick

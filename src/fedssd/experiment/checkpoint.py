@@ -26,7 +26,7 @@ from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Federation
 from fedssd.experiment.recipe import MACHINE, Recipe, interval
-from fedssd.experiment.record import Position, RunFolder, explained, write_whole
+from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
 from fedssd.methods.custom import source_hash
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
@@ -99,7 +99,9 @@ def save_checkpoint(
             folder.sync()
             held = {"weights": state.weights, "local": state.local, "server": state.server, "memories": memories}
             content |= _write_tensors(_path(place, state.round, "safetensors"), held)
-        write_whole(_path(place, state.round, "json"), sealed(content), durable=True)
+        write_whole(_path(place, state.round, "json"), sealed(content), durable=state.round > 0)
+        if state.round:
+            sync_folder(place)
         forget(folder, [number for number in rounds_in(folder)[KEPT:] if number])
 
 

@@ -64,6 +64,7 @@ class RunFolder:
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
             federation.partition.save(self.path / "partition.json")
             write_whole(self.record, _as_line(header))
+            sync_folder(self.path)
         self._lines, self._bytes, self._hash = 0, 0, hashlib.sha256()
 
     def go_on(self, federation: Federation, header: Line, position: Position) -> list[Line]:
@@ -75,6 +76,7 @@ class RunFolder:
                 header = {**old, "resumed": [*old.get("resumed", []), {"round": position.lines, **header}]}
             write_whole(self.record, _as_line(header) + kept, durable=True)
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
+            sync_folder(self.path)
         self._lines, self._bytes, self._hash = position.lines, len(kept), hashlib.sha256(kept)
         return [json.loads(line) for line in kept.splitlines()]
 
@@ -168,7 +170,8 @@ def write_json(path: Path, content: Any) -> None:
 def write_whole(path: Path, content: bytes, durable: bool = False) -> None:
     """A file with this content or, whatever happens on the way, with what it had before.
 
-    ``durable`` waits until the disk has it, so that it also outlasts a power cut.
+    ``durable`` waits until the disk has the content, so that a power cut cannot leave the name without it; whether the
+    name itself outlasts one is up to :func:`sync_folder`.
     """
     aside = path.with_name(path.name + ".part")
     try:
@@ -182,8 +185,6 @@ def write_whole(path: Path, content: bytes, durable: bool = False) -> None:
         with suppress(OSError):  # what is half written only takes up room
             aside.unlink()
         raise
-    if durable:
-        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:
