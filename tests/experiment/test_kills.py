@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from killing import Ended, Nursery, outcome
 
 from fedssd.methods import LOCALS, SERVERS
@@ -53,9 +54,9 @@ def no_traceback(ended: Ended) -> None:
     assert ended.killed or ended.status == 0, ended.said
 
 
-def check_kills(nursery: Nursery, method: str, server: str, engine: str, kills: int) -> None:
+def check_kills(nursery: Nursery, method: str, server: str, engine: str, kills: int, *more: str) -> None:
     """Kill and resume, over and over; whenever a run gets to its end, compare it and begin another."""
-    words = command(method, server, engine)
+    words = [*command(method, server, engine), *more]
     whole = nursery.run(*words, "--out", "whole")
     no_traceback(whole)
     expected = outcome(Path("whole"))
@@ -88,6 +89,12 @@ def test_some_methods_survive_kills(nursery: Nursery, method: str, server: str, 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_method_survives_kills(nursery: Nursery, method: str, server: str, engine: str) -> None:
     check_kills(nursery, method, server, engine, KILLS // len(ENGINES))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("method", "server"), FEW)
+def test_a_deterministic_run_on_a_gpu_survives_kills(nursery: Nursery, method: str, server: str) -> None:
+    check_kills(nursery, method, server, "vectorised", 3, "--device", "cuda", "--deterministic")
 
 
 def test_the_program_itself_survives_a_kill(tmp_path: Path) -> None:

@@ -158,6 +158,16 @@ def test_fewer_rounds_than_there_are_is_refused(capsys: Captured) -> None:
     assert "has 4 rounds already, and rounds = 3 is fewer" in one_line(capsys)
 
 
+def test_rounds_without_any_checkpoint_are_not_thrown_away(capsys: Captured) -> None:
+    """As earlier versions left them."""
+    folder = interrupted("stopped")
+    shutil.rmtree(folder / "checkpoint")
+    before = (folder / "rounds.jsonl").read_bytes()
+    assert main(["resume", "stopped", "--quiet"]) == 2
+    assert "holds rounds and no checkpoint to go on from" in one_line(capsys)
+    assert (folder / "rounds.jsonl").read_bytes() == before
+
+
 def test_a_finished_run_stays_as_it_is(capsys: Captured) -> None:
     expected = whole()
     assert main(["resume", "whole", "--quiet", "--json"]) == 0
@@ -441,7 +451,7 @@ def test_resume_by_name_takes_the_newest_folder(capsys: Captured) -> None:
     assert "runs/samples-scaffold-0-2/" in capsys.readouterr().out
 
 
-def test_own_arrays_and_a_module_are_resumed() -> None:
+def test_own_arrays_and_a_module_are_resumed(capsys: Captured) -> None:
     def keys() -> dict[str, Any]:
         draw = torch.Generator().manual_seed(0)
         x = torch.randn(90, 4, generator=draw)
@@ -459,6 +469,8 @@ def test_own_arrays_and_a_module_are_resumed() -> None:
     found = fedssd.run("fedcurv", **keys(), rounds=5, out="own", resume=True)
     pairs = zip(tree.leaves(found.weights), tree.leaves(expected.weights), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
+    assert main(["resume", "own"]) == 2
+    assert "which no file holds" in one_line(capsys)
     with pytest.raises(UserError, match="weights have other names, shapes or types"):
         fedssd.run("fedcurv", **{**keys(), "model": nn.Linear(4, 3, bias=False)}, rounds=5, out="own", resume=True)
 
@@ -507,6 +519,12 @@ def test_a_comparison_asked_for_otherwise_is_refused(capsys: Captured) -> None:
     for change, why in ((["--lr", "0.5"], "lr was 0.01 and is 0.5"), (["--seeds", "0"], "seeds was [0, 1] and is [0]")):
         assert main([*COMPARE, "--rounds", "1", "--out", "some", "--resume", "--quiet", *change]) == 2
         assert why in one_line(capsys)
+    assert main(["resume", "some", "--rounds", "0", "--quiet"]) == 2
+    assert "rounds expects" in one_line(capsys)
+    assert main(["resume", "some", "--rounds", "3", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["resume", "some", "--rounds", "2", "--quiet"]) == 2
+    assert "rounds was 3 and 2 is fewer" in one_line(capsys)
     plan = Path("some/runs.json")
     plan.write_bytes(plan.read_bytes().replace(b"moon", b"mood"))
     assert main(["resume", "some"]) == 2
@@ -531,6 +549,10 @@ def test_a_run_that_went_side_by_side_is_not_resumed_alone(capsys: Captured) -> 
     capsys.readouterr()
     assert main(["resume", "group/fedavg-0", "--rounds", "9", "--quiet"]) == 2
     assert "went side by side with 1 other runs and goes on with them only: fedssd resume group" in one_line(capsys)
+    expected = outcome(Path("group/fedavg-1"))
+    shutil.rmtree("group/fedavg-1")
+    assert main(["resume", "group", "--quiet"]) == 0  # the missing one runs, and the other with it
+    assert outcome(Path("group/fedavg-1")) == expected
 
 
 def test_the_record_says_which_commit_ran() -> None:
@@ -553,6 +575,17 @@ def test_deterministic_runs_alike_on_the_cpu() -> None:
     pairs = zip(tree.leaves(plain.weights), tree.leaves(strict.weights), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert plain.recipe.hash == strict.recipe.hash
+
+
+def test_what_cannot_be_repeated_is_named(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    from fedssd.engines.reference import ReferenceEngine
+
+    def unsure(*_: object) -> None:
+        raise RuntimeError("put_ does not have a deterministic implementation, but you set … You can turn it off.")
+
+    monkeypatch.setattr(ReferenceEngine, "train", unsure)
+    assert main(["run", *RUN, "--deterministic", "--quiet"]) == 2
+    assert "deterministic = true cannot be had here: put_ does not have" in one_line(capsys)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

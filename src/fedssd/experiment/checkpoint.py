@@ -158,20 +158,22 @@ def unsealed(path: Path) -> Content:
 def rounds_in(folder: RunFolder) -> list[int]:
     """The rounds there are checkpoints of, whole or not, the newest first."""
     place = folder.path / "checkpoint"
-    names = (NAME.fullmatch(path.name) for path in place.iterdir()) if place.is_dir() else ()
+    with explained(place):
+        names = [NAME.fullmatch(path.name) for path in place.iterdir()] if place.is_dir() else []
     return sorted((int(name[1]) for name in names if name), reverse=True)
 
 
 def forget(folder: RunFolder, numbers: Sequence[int]) -> None:
     """Remove these rounds' checkpoints, the sealing file first, and whatever was left half written."""
     place = folder.path / "checkpoint"
-    for number in numbers:
-        for ending in ("json", "safetensors"):
-            _path(place, number, ending).unlink(missing_ok=True)
-    known = {_path(place, number, "safetensors") for number in rounds_in(folder)}
-    for path in (*place.glob("*.part"), *place.glob("round-*.safetensors")):
-        if path not in known:
-            path.unlink(missing_ok=True)
+    with explained(place):
+        for number in numbers:
+            for ending in ("json", "safetensors"):
+                _path(place, number, ending).unlink(missing_ok=True)
+        known = {_path(place, number, "safetensors") for number in rounds_in(folder)}
+        for path in (*place.glob("*.part"), *place.glob("round-*.safetensors")):
+            if path not in known:
+                path.unlink(missing_ok=True)
 
 
 def read_checkpoint(folder: RunFolder, number: int, federation: Federation) -> Checkpoint:
@@ -268,7 +270,11 @@ def last_common(
 
     What is damaged is named and passed over. A run whose checkpoints are of another recipe or of other data is refused.
     """
-    shared = set.intersection(*(set(rounds_in(folder)) for folder in folders))
+    there = [set(rounds_in(folder)) for folder in folders]
+    if not any(there):
+        _refuse_to_discard(folders)
+        return None
+    shared = set.intersection(*there)
     refusal = ""
     for number in sorted(shared, reverse=True):
         if refusal and not number:
@@ -288,9 +294,15 @@ def last_common(
             return found
     if refusal:
         raise UserError(f"{refusal}; put it back, or start anew in another folder")
-    if shared:
-        notice("no checkpoint is left to go on from: starting from the beginning")
+    notice("no checkpoint is left to go on from: starting from the beginning")
     return None
+
+
+def _refuse_to_discard(folders: Sequence[RunFolder]) -> None:
+    """A run that never had a checkpoint, of an earlier version, is not overwritten."""
+    for folder in folders:
+        if folder.has_rounds():
+            raise UserError(f"{folder.path} holds rounds and no checkpoint to go on from: start anew in another folder")
 
 
 def _same_company(folders: Sequence[RunFolder], found: Sequence[Checkpoint]) -> None:

@@ -180,6 +180,8 @@ def read_plan(out: Path) -> Plan:
 
 def _refuse_changed(then: Asked, now: Asked, out: Path | None) -> None:
     changed = recipe_difference(then["base"], now["base"]) if then and now else ""
+    if not changed and then and now and now["base"]["rounds"] < then["base"]["rounds"]:
+        changed = f"rounds was {then['base']['rounds']} and {now['base']['rounds']} is fewer"
     for key in ("command", "methods", "grid", "seeds"):
         if not changed and then.get(key) != now.get(key):
             changed = f"{key} was {then.get(key)} and is {now.get(key)}"

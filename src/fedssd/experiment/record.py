@@ -88,6 +88,10 @@ class RunFolder:
             return False
         return len(body) == position.bytes and hashlib.sha256(body).hexdigest() == position.sha256
 
+    def has_rounds(self) -> bool:
+        """Whether a round has ever been recorded here."""
+        return self.record.is_file() and bool(self._read()[1])
+
     def _read(self) -> tuple[Line | None, bytes]:
         """The header line, if it can be read, and everything after it."""
         first, _, body = self.record.read_bytes().partition(b"\n")

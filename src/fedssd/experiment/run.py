@@ -235,7 +235,7 @@ def read_result(folder: Path, recipe: Recipe) -> Result | None:
 
 @contextmanager
 def repeatable(wanted: bool) -> Iterator[None]:
-    """Only operations that repeat to the bit, where wanted; one that cannot is an error by torch and not a surprise."""
+    """Only operations that repeat to the bit, where wanted; one that cannot ends the run with a line that names it."""
     if not wanted:
         yield
         return
@@ -247,6 +247,11 @@ def repeatable(wanted: bool) -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
+    except RuntimeError as error:
+        said = str(error).partition(", but")[0].splitlines()[0]
+        if "deterministic" not in said.lower():
+            raise
+        raise UserError(f"deterministic = true cannot be had here: {said}") from None
     finally:
         torch.use_deterministic_algorithms(before[0])
         torch.backends.cudnn.deterministic = before[1]
@@ -314,8 +319,8 @@ class Keeper:
                 _refuse_fewer(run, points[place].round)
                 run.go_on(points[place], line, device)
             else:
-                forget(run.folder, rounds_in(run.folder))
                 run.folder.begin(run.federation, line)
+                forget(run.folder, rounds_in(run.folder))  # they speak of rounds that are gone now
                 self._save(run)
         self.last = self.runs[0].state.round
         if self.last:
