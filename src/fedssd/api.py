@@ -42,6 +42,7 @@ def run(
     test: Samples | None = None,
     auxiliary: Samples | Whole = 64,
     out: str | Path | None = None,
+    resume: bool = False,
     listen: Listener = ignore,
     **keys: Any,
 ) -> Result:
@@ -49,10 +50,11 @@ def run(
 
     By names: ``run("fedssd", data="digits", rounds=5)``; every recipe key is a keyword. With your own: ``model`` is
     an ``nn.Module`` (it keeps its initial weights), ``clients`` a list of (x, y), one pair a client, ``test`` and
-    ``auxiliary`` pairs too. A module returns logits, or (logits, features).
+    ``auxiliary`` pairs too. A module returns logits, or (logits, features). With ``resume`` the run goes on where an
+    earlier one stopped in ``out``, and begins where there is none.
     """
     recipe, brought = _understand("run", model, clients, test, auxiliary, {**keys, "method": method})
-    return run_recipe(recipe, _folder(out), listen, brought)
+    return run_recipe(recipe, _folder(out), listen, brought, resume)
 
 
 def compare(
@@ -64,14 +66,15 @@ def compare(
     test: Samples | None = None,
     auxiliary: Samples | Whole = 64,
     out: str | Path | None = None,
+    resume: bool = False,
     workers: Whole = 1,
     listen: Listener = ignore,
     **keys: Any,
 ) -> list[Result]:
     """Run every method on every seed, otherwise alike; results come in the order methods × seeds.
 
-    ``model``, ``clients``, ``test`` and ``auxiliary`` are as for :func:`run`. With anything of your own the runs go
-    one after another in this process, whatever ``workers`` says.
+    ``model``, ``clients``, ``test``, ``auxiliary`` and ``resume`` are as for :func:`run`. With anything of your own the
+    runs go one after another in this process, whatever ``workers`` says.
     """
     for key in ("method", "seed"):
         if key in keys:
@@ -81,12 +84,18 @@ def compare(
         raise UserError(f"compare: workers expects a whole number that is not negative, got {workers!r}")
     recipe, brought = _understand("compare", model, clients, test, auxiliary, dict(keys), named)
     if brought == Brought():
-        return compare_recipes(recipe, named, numbers, _folder(out), processes, listen)
-    return _one_after_another(recipe, named, numbers, brought, _folder(out), listen)
+        return compare_recipes(recipe, named, numbers, _folder(out), processes, listen, resume)
+    return _one_after_another(recipe, named, numbers, brought, _folder(out), listen, resume)
 
 
 def _one_after_another(
-    base: Recipe, methods: Sequence[str], seeds: Sequence[int], brought: Brought, out: Path | None, listen: Listener
+    base: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    brought: Brought,
+    out: Path | None,
+    listen: Listener,
+    resume: bool,
 ) -> list[Result]:
     """Own models and arrays stay in this process: they need not survive a trip to another."""
     recipes = [check(replace(base, method=method, seed=seed), methods) for method in methods for seed in seeds]
@@ -95,7 +104,7 @@ def _one_after_another(
         raise UserError("compare was given the same method or the same seed twice")
     for first in recipes[:: len(seeds)]:
         assemble(first, brought)  # whatever is wrong is said before anything is written
-    if out is not None:
+    if out is not None and not resume:
         claim(out)
     total, results = sum(recipe.rounds for recipe in recipes), list[Result]()
     for name, recipe in zip(names, recipes, strict=True):
@@ -104,7 +113,7 @@ def _one_after_another(
         def shifted(event: Event, before: int = before) -> None:
             listen(event._replace(done=before + event.done, total=total))
 
-        results.append(run_recipe(recipe, out / name if out is not None else None, shifted, brought))
+        results.append(run_recipe(recipe, out / name if out is not None else None, shifted, brought, resume))
     return results
 
 

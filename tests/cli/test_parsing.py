@@ -143,7 +143,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
 
 
 def test_an_interruption_says_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    def interrupted(_recipe: object, out: Path, _listen: object) -> None:
+    def interrupted(_recipe: object, out: Path, _listen: object, **_: object) -> None:
         out.mkdir(parents=True)
         (out / "rounds.jsonl").write_text('{"engine": "reference"}\n{"round": 1}\n{"round": 2}\n{"rou')
         raise KeyboardInterrupt
@@ -155,7 +155,7 @@ def test_an_interruption_says_what_was_kept(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.chdir(tmp_path)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from fedssd import __version__
 from fedssd.cli.parser import Parser, UsageError
 from fedssd.errors import UserError, nearest
+from fedssd.experiment.interrupt import Terminated, terminable
 
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal's number, as shells report it
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal's number, as shells report it
 
 
 class Command(NamedTuple):
@@ -26,6 +27,7 @@ COMMANDS = {
     "run": Command("fedssd.cli.run", "train one method and record every round"),
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
+    "resume": Command("fedssd.cli.resume", "go on with a run, a comparison or a sweep where it stopped"),
     "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
@@ -54,16 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; what a user can cause is one line on stderr and status 2, anything else is a bug and is raised."""
     _print_anything()
     try:
-        status = _dispatch(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
-        return status
+        with terminable():
+            status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()
+            return status
     except UsageError as error:
         return _complain(str(error))
     except UserError as error:
         return _complain(f"fedssd: {error}")
     except KeyboardInterrupt as interrupt:
-        _complain(f"fedssd: interrupted{_what_was_kept(interrupt)}")
-        return INTERRUPTED
+        ended, status = (
+            ("terminated", TERMINATED) if isinstance(interrupt, Terminated) else ("interrupted", INTERRUPTED)
+        )
+        _complain(f"fedssd: {ended}{_what_was_kept(interrupt)}")
+        return status
     except BrokenPipeError:
         _close_quietly()
         return BROKEN_PIPE

@@ -52,29 +52,45 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run everything, write table and curves, print the table, say where things are and what to try next."""
-    from fedssd.experiment.many import compare
+    """Compare what the command line names."""
     from fedssd.experiment.recipe import load_recipe
-    from fedssd.report.tables import tabulate
 
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
     seeds = [whole("compare", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
     workers = whole("compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
     recipe = load_recipe(args.recipe, given, methods)
-    out = places.choose(args.out, "compare", recipe.data)
+    out = (places.resumable if args.resume else places.choose)(args.out, "compare", recipe.data)
+    following = next_command(args.recipe, given, recipe, methods, seeds)
+    return train(recipe, methods, seeds, workers, out, args, args.resume, following)
+
+
+def train(
+    recipe: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    workers: int,
+    out: Path,
+    args: argparse.Namespace,
+    resume: bool,
+    following: str,
+) -> int:
+    """Run everything, write table and curves, print the table, say where things are and what to try next."""
+    from fedssd.experiment.many import compare
+    from fedssd.report.tables import tabulate
+
     opening = f"{places.many(len(methods), 'method')} × {places.many(len(seeds), 'seed')}"
     try:
         with listening(args.quiet, f"{opening} on {setting(recipe)}") as listen:
-            results = compare(recipe, methods, seeds, out, workers, listen)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(places.kept(out)) from None
+            results = compare(recipe, methods, seeds, out, workers, listen, resume)
+    except KeyboardInterrupt as error:
+        raise places.interrupted(error, out) from None
     table = tabulate(results)
     write(out, table, results, recipe)
     if args.json:
         print(json.dumps({"folder": str(out), "runs": [result.summary for result in results]}))
         return 0
-    _show(table, out, next_command(args.recipe, given, recipe, methods, seeds))
+    _show(table, out, following)
     return 0
 
 

@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "method and model": ("method", "server", "model", "head"),
     "training": ("rounds", "epochs", "batch", "partial_batch", "lr", "momentum", "weight_decay", "lr_decay", "seed"),
-    "machine": ("engine", "device", "precision", "width", "kernels"),
+    "machine": ("engine", "device", "precision", "width", "kernels", "deterministic", "checkpoint_every"),
     "evaluation": ("evaluate_every", "evaluate_local"),
 }
 METAVARS = {int: "N", float: "X", str: "NAME"}
@@ -91,6 +91,14 @@ def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:
         metavar="DIR",
         help=f"a new or empty folder for the results (default: {default_out}, numbered when taken)",
     )
+    group.add_argument(
+        "--resume", action="store_true", help="go on there where an earlier call stopped; begin if there is nothing"
+    )
+    add_speech_flags(group)
+
+
+def add_speech_flags(group: argparse._ArgumentGroup) -> None:
+    """How much is said."""
     group.add_argument("--quiet", action="store_true", help="no progress and no remarks, only the result")
     group.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     group.add_argument("-h", "--help", action="help", help="show this and exit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,19 @@ def choose(out: Path | None, *words: str) -> Path:
     folder, number = ROOT / base, 2
     while folder.exists():
         folder, number = ROOT / f"{base}-{number}", number + 1
+    return _writable(folder)
+
+
+def resumable(out: Path | None, *words: str) -> Path:
+    """The folder to go on in: the one asked for, or the newest of those :func:`choose` would have made."""
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise UserError(f"expected a folder for --out, got the file {out}: choose another")
+        return _writable(out)
+    base = "-".join(_plain(word) for word in words)
+    folder, number = ROOT / base, 2
+    while (following := ROOT / f"{base}-{number}").exists():
+        folder, number = following, number + 1
     return _writable(folder)
 
 
@@ -61,6 +75,13 @@ def kept(folder: Path) -> str:
     finished = sum(_is_finished(record.parent / "summary.json") for record in records)
     of_runs = f" of {many(len(records), 'run')} ({finished} finished)" if len(records) > 1 else ""
     return f"{many(rounds, 'round')}{of_runs} kept in {folder}"
+
+
+def interrupted(error: KeyboardInterrupt, folder: Path) -> KeyboardInterrupt:
+    """The same interruption with a sentence: what is kept in the folder, and how to go on."""
+    begun = any((folder / name).exists() for name in ("recipe.toml", "runs.json"))
+    how = f"; go on with: {program()} {shlex.join(['resume', str(folder)])}" if begun else ""
+    return type(error)(kept(folder) + how)
 
 
 def _rounds_in(record: Path) -> int:

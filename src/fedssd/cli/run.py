@@ -42,22 +42,29 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the recipe, then say how it went, where it is and what to try next."""
     from fedssd.experiment.recipe import load_recipe
-    from fedssd.experiment.run import run_recipe
 
     given = flags.overrides(args, "run")
     recipe = load_recipe(args.recipe, given)
-    out = places.choose(args.out, recipe.data, recipe.method, str(recipe.seed))
+    find = places.resumable if args.resume else places.choose
+    out = find(args.out, recipe.data, recipe.method, str(recipe.seed))
+    return train(recipe, out, args, args.resume, next_command(args.recipe, given, recipe))
+
+
+def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str) -> int:
+    """Run a recipe into a folder, or go on with it there, and say how it went."""
+    from fedssd.experiment.run import run_recipe
+
     try:
         with listening(args.quiet, f"{recipe.method} on {setting(recipe)}") as listen:
-            result = run_recipe(recipe, out, listen)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(places.kept(out)) from None
+            result = run_recipe(recipe, out, listen, resume=resume)
+    except KeyboardInterrupt as error:
+        raise places.interrupted(error, out) from None
     if args.json:
         print(json.dumps(result.summary))
         return 0
     print("\n".join(describe(result.summary, recipe)))
     print(f"results: {out}/ (recipe.toml, rounds.jsonl, summary.json)")
-    print(f"next:    {next_command(args.recipe, given, recipe)}")
+    print(f"next:    {following}")
     return 0
 
 

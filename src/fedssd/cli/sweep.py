@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from fedssd.cli.run import setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.many import Cell
+    from fedssd.experiment.recipe import Recipe
     from fedssd.report.tables import Table
 
 EXAMPLES = examples(
@@ -52,24 +55,36 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run every cell, write and print the table."""
-    from fedssd.experiment.many import sweep
+    """Sweep over what the command line names."""
     from fedssd.experiment.recipe import load_recipe
 
     grid = parse_grid(args.grid)
     seeds = [whole("sweep", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
     workers = whole("sweep", "--workers", args.workers)
     recipe = load_recipe(args.recipe, flags.overrides(args, "sweep"))
-    out = places.choose(args.out, "sweep", recipe.data)
-    count = 1
-    for values in grid.values():
-        count *= len(values)
+    out = (places.resumable if args.resume else places.choose)(args.out, "sweep", recipe.data)
+    return train(recipe, grid, seeds, workers, out, args, args.resume)
+
+
+def train(
+    recipe: Recipe,
+    grid: dict[str, list[str]],
+    seeds: Sequence[int],
+    workers: int,
+    out: Path,
+    args: argparse.Namespace,
+    resume: bool,
+) -> int:
+    """Run every cell, write and print the table."""
+    from fedssd.experiment.many import sweep
+
+    count = math.prod(map(len, grid.values()))
     opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"
     try:
         with listening(args.quiet, opening) as listen:
-            cells = sweep(recipe, grid, seeds, out, workers, listen)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(places.kept(out)) from None
+            cells = sweep(recipe, grid, seeds, out, workers, listen, resume)
+    except KeyboardInterrupt as error:
+        raise places.interrupted(error, out) from None
     table = tabulate_cells(cells)
     _write(out, table)
     if args.json:

@@ -92,3 +92,14 @@ class ClientStore:
             self._rows = tree.map_tree(lambda leaf: leaf.new_zeros(population, *leaf.shape[1:]), memories)
         tree.map_tree(lambda kept, new: kept.index_copy_(0, index.to(kept.device), new), self._rows, memories)
         self._known[index] = True
+
+    def everything(self) -> Tree:
+        """Who has a memory and all rows, as one tree: what a checkpoint keeps."""
+        return {"known": self._known, "rows": self._rows}
+
+    @staticmethod
+    def of(everything: Tree) -> ClientStore:
+        """The store that :meth:`everything` describes."""
+        store = ClientStore(len(everything["known"]))
+        store._known, store._rows = everything["known"].cpu(), everything["rows"]
+        return store

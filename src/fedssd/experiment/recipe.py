@@ -14,6 +14,14 @@ from typing import Any
 from fedssd.errors import UserError, nearest
 
 Options = dict[str, dict[str, Any]]
+MACHINE = (
+    "engine",
+    "device",
+    "width",
+    "kernels",
+    "deterministic",
+    "checkpoint_every",
+)  # where and how a run goes, not what it is
 PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 
 
@@ -47,14 +55,16 @@ class Recipe:
     precision: str = "fp32"
     width: int = 0
     kernels: str = "on"
+    deterministic: bool = False
     evaluate_every: int = 1
     evaluate_local: bool = True
+    checkpoint_every: str = "auto"
     options: Options = field(default_factory=dict)
 
     @property
     def hash(self) -> str:
         """Names the numbers the recipe leads to; where and how fast it ran is not part of it."""
-        content = {k: v for k, v in asdict(self).items() if k not in ("engine", "device", "width", "kernels")}
+        content = {k: v for k, v in asdict(self).items() if k not in MACHINE}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_toml(self) -> str:
@@ -93,8 +103,10 @@ HELP: dict[str, str] = {
     "precision": "fp32, tf32, bf16 or fp64",
     "width": "models trained at once by the vectorised engine; 0 chooses",
     "kernels": "our own kernels for small layers on a GPU: on or off",
+    "deterministic": "only operations that repeat to the bit; on a GPU this costs speed",
     "evaluate_every": "rounds between evaluations (the last round always is)",
     "evaluate_local": "evaluate every client's model too, not only the global one",
+    "checkpoint_every": "rounds (5) or time (30s, 10m, 1h) between checkpoints, never, or auto: within 1 % of the time",
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
@@ -105,6 +117,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("fp32", "tf32", "bf16", "fp64"),
     "kernels": ("on", "off"),
 }
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 MOST = 1_000_000_000  # of anything counted
 AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")
 
@@ -171,6 +184,7 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
             bound = "at least 1" if getattr(recipe, key) < 1 else f"at most {MOST:,}"
             raise UserError(f"{key} expects a whole number of {bound}, got {getattr(recipe, key)}")
     _check_numbers(recipe)
+    interval(recipe.checkpoint_every)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     build_local(recipe.method, recipe.options, recipe.data)
     build_server(recipe.server, recipe.options)
@@ -210,6 +224,17 @@ def _check_numbers(recipe: Recipe) -> None:
     for key, low in (("seed", 0), ("auxiliary", 0), ("partition_seed", -1), ("width", 0)):
         if not low <= getattr(recipe, key) < 2**32:
             raise UserError(f"{key} expects a whole number from {low} to 2³²−1, got {getattr(recipe, key)}")
+
+
+def interval(text: str) -> tuple[str, float]:
+    """``checkpoint_every`` understood: ("rounds", n), ("seconds", s), ("auto", 0) or ("never", 0)."""
+    if text in ("auto", "never"):
+        return text, 0.0
+    number, unit = (text[:-1], text[-1]) if text[-1:] in SECONDS else (text, "")
+    whole = number.isascii() and number.isdecimal() and len(number) <= len(str(MOST))
+    if not whole or not 1 <= int(number) <= MOST:
+        raise UserError(f"checkpoint_every expects 5 (rounds), 30s, 10m, 1h, auto or never, got {text!r}")
+    return ("seconds", int(number) * SECONDS[unit]) if unit else ("rounds", float(number))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import platform
+import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 import fedssd
 from fedssd.core import tree
@@ -21,6 +26,16 @@ from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Federation
 
 Summary = dict[str, Any]
+BEGUN = {"recipe.toml", "runs.json"}  # the first thing a run, or many, leaves in its folder
+PATIENCE = 3.0  # seconds to wait for a folder whose writer has just been killed
+
+
+class Position(NamedTuple):
+    """How far a record has come: its lines after the header, their bytes and the checksum of those."""
+
+    lines: int
+    bytes: int
+    sha256: str
 
 
 class RunFolder:
@@ -28,42 +43,165 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lines, self._bytes, self._hash = 0, 0, hashlib.sha256()
+        self._lock: int | None = None
+
+    @property
+    def record(self) -> Path:
+        return self.path / "rounds.jsonl"
+
+    @property
+    def position(self) -> Position:
+        return Position(self._lines, self._bytes, self._hash.hexdigest())
 
     def begin(self, federation: Federation, header: Line) -> None:
-        """Create the folder with recipe, split and the header line."""
-        claim(self.path)
+        """Create the folder, or take an empty or begun one, with recipe, split and the header line."""
         with explained(self.path):
-            (self.path / "recipe.toml").write_text(federation.recipe.to_toml(), encoding="utf-8")
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.hold()
+            for result in ("summary.json", "weights.safetensors"):
+                (self.path / result).unlink(missing_ok=True)
+            write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
             federation.partition.save(self.path / "partition.json")
-            (self.path / "rounds.jsonl").write_text(json.dumps(header) + "\n", encoding="utf-8")
+            write_whole(self.record, _as_line(header))
+            sync_folder(self.path)
+        self._lines, self._bytes, self._hash = 0, 0, hashlib.sha256()
+
+    def go_on(self, federation: Federation, header: Line, position: Position) -> list[Line]:
+        """Cut the record back to a position that :meth:`holds` and give its lines; what came later never happened."""
+        with explained(self.path):
+            old, body = self._read()
+            kept = body[: position.bytes]
+            if old is not None:
+                header = {**old, "resumed": [*old.get("resumed", []), {"round": position.lines, **header}]}
+            write_whole(self.record, _as_line(header) + kept, durable=True)
+            write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
+            sync_folder(self.path)
+        self._lines, self._bytes, self._hash = position.lines, len(kept), hashlib.sha256(kept)
+        return [json.loads(line) for line in kept.splitlines()]
+
+    def holds(self, position: Position) -> bool:
+        """Whether the record still begins with what it had at that position."""
+        try:
+            body = self._read()[1][: position.bytes]
+        except OSError:
+            return False
+        return len(body) == position.bytes and hashlib.sha256(body).hexdigest() == position.sha256
+
+    def has_rounds(self) -> bool:
+        """Whether a round has ever been recorded here."""
+        return self.record.is_file() and bool(self._read()[1])
+
+    def _read(self) -> tuple[Line | None, bytes]:
+        """The header line, if it can be read, and everything after it."""
+        first, _, body = self.record.read_bytes().partition(b"\n")
+        try:
+            header = json.loads(first)
+        except ValueError:
+            return None, body
+        return header if isinstance(header, dict) else None, body
 
     def add(self, line: Line) -> None:
         """One more round, on disk before the next one starts."""
-        with explained(self.path), (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        text = _as_line(line)
+        with explained(self.path), self.record.open("ab") as file:
+            file.write(text)
+        self._lines, self._bytes = self._lines + 1, self._bytes + len(text)
+        self._hash.update(text)
+
+    def sync(self) -> None:
+        """See the record through to the disk, so that no checkpoint speaks of lines that a power cut took."""
+        with explained(self.path), self.record.open("rb") as file:
+            os.fsync(file.fileno())
 
     def finish(self, summary: Summary, weights: Tree) -> None:
         """The summary and the global weights, each written aside and renamed."""
         with explained(self.path):
-            aside = self.path / "weights.safetensors.part"
-            save_file({k: v.contiguous().cpu() for k, v in tree.flatten(weights).items()}, aside)
-            os.replace(aside, self.path / "weights.safetensors")
+            flat = {name: leaf.contiguous().cpu() for name, leaf in tree.flatten(weights).items()}
+            write_whole(self.path / "weights.safetensors", save(flat))
             write_json(self.path / "summary.json", summary)
 
+    def hold(self) -> None:
+        """Keep every other process out of the folder until :meth:`release` or this one's end, however it comes."""
+        if self._lock is not None:
+            return
+        with explained(self.path):
+            self._lock = os.open(self.path, os.O_RDONLY)
+        limit = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > limit:
+                    self.release()
+                    raise UserError(f"another fedssd is writing to {self.path}: wait for it, or end it") from None
+                time.sleep(0.05)
+            except OSError:
+                return  # a file system without locks
 
-def claim(path: Path) -> None:
+    def release(self) -> None:
+        """Let others in again."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _as_line(content: Line) -> bytes:
+    return (json.dumps(content, allow_nan=False) + "\n").encode()
+
+
+def claim(path: Path, resume: bool = False) -> None:
     """Create an output folder, or say why it cannot be used."""
-    if path.is_dir() and any(path.iterdir()):
-        raise UserError(f"output folder {path} already holds something: name another with --out")
+    refuse_taken(path, resume)
     with explained(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
+def refuse_taken(path: Path, resume: bool = False) -> None:
+    """Refuse a folder that holds something; to ``resume``, that may be what a run of ours began."""
+    with explained(path):
+        names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".part")} if path.is_dir() else set()
+    if names and not (resume and names & BEGUN):
+        raise UserError(f"output folder {path} already holds something: name another with --out")
+
+
 def write_json(path: Path, content: Any) -> None:
     """A JSON file that is either whole or absent."""
+    write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes, durable: bool = False) -> None:
+    """A file with this content or, whatever happens on the way, with what it had before.
+
+    ``durable`` waits until the disk has the content, so that a power cut cannot leave the name without it; whether the
+    name itself outlasts one is up to :func:`sync_folder`.
+    """
     aside = path.with_name(path.name + ".part")
-    aside.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(aside, path)
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError:
+        with suppress(OSError):  # what is half written only takes up room
+            aside.unlink()
+        raise
+
+
+def sync_folder(path: Path) -> None:
+    """See a folder's names through to the disk."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class DiskError(UserError):
+    """A folder that can no longer be written to."""
 
 
 @contextmanager
@@ -72,24 +210,46 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write to {path}: {error.strerror or error}") from None
+        raise DiskError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def header(federation: Federation, engine: str, device: torch.device) -> Line:
+def header(federation: Federation, engine: str, device: torch.device, threads: int) -> Line:
     """Line 0 of rounds.jsonl: what the run was made with."""
-    card = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "fedssd": fedssd.__version__,
+        "commit": commit(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "engine": engine,
         "device": str(device),
-        "card": card,
+        "card": card_name(device),
+        "threads": threads,
+        "deterministic": federation.recipe.deterministic,
         "recipe_hash": federation.recipe.hash,
         "split_hash": federation.partition.hash,
         "data": federation.dataset.fingerprint,
         "parameters": sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"])),
     }
+
+
+def card_name(device: torch.device) -> str:
+    """The GPU or the processor, in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
+@cache
+def commit() -> str | None:
+    """The git commit of the checkout this package runs from; None where it was installed from elsewhere."""
+    package = Path(fedssd.__file__).resolve().parent
+    words = ["git", "-C", str(package), "rev-parse", "--show-toplevel", "HEAD"]
+    try:
+        said = subprocess.run(words, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = said.stdout.splitlines()
+    if said.returncode != 0 or len(found) != 2 or Path(found[0]).resolve() / "src" / "fedssd" != package:
+        return None  # a virtual environment inside somebody else's checkout
+    return found[1]
 
 
 def summarise(federation: Federation, lines: list[Line], seconds: float) -> Summary:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from fedssd.core import tree
@@ -21,10 +25,12 @@ from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
+from fedssd.experiment.checkpoint import Cadence, Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
-from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.record import RunFolder, Summary, header, summarise
+from fedssd.experiment.interrupt import unbroken
+from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.record import DiskError, RunFolder, Summary, card_name, header, refuse_taken, summarise
 
 SMALL_STEP = 50_000  # numbers in the inputs of one step
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
@@ -51,7 +57,6 @@ class Run:
     rows: list[Tensor]
     auxiliary: Auxiliary | None
     folder: RunFolder | None
-    recorded: Tree  # the global weights the last line speaks of: an interrupted round leaves no trace
     lines: list[Line] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -65,57 +70,193 @@ class Run:
         lr = recipe.lr * recipe.lr_decay**self.state.round
         return replace(method, solver=replace(method.solver, lr=lr))
 
+    def move_on(self, closed: Closed) -> None:
+        """Take over what a round came to: the clients remember, and the server has its next state."""
+        self.store.put(closed.clients, closed.memories)
+        self.state = closed.state
+
+    def go_on(self, point: Checkpoint, header: Line, device: torch.device) -> None:
+        """Stand where a checkpoint of this run stood."""
+        assert self.folder is not None
+        assert point.state is not None
+        forget(self.folder, [number for number in rounds_in(self.folder) if number > point.round])
+        self.lines = self.folder.go_on(self.federation, header, point.position)
+        trees = (*point.state[1:], point.memories)
+        weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
+        self.state = ServerState(point.round, weights, local, server)
+        self.store, self.seconds = ClientStore.of(memories), point.seconds
+
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
         folder = self.folder.path if self.folder else None
-        return Result(self.federation.recipe, self.lines, summary, self.recorded, folder)
+        return Result(self.federation.recipe, self.lines, summary, self.state.weights, folder)
+
+
+class Closed(NamedTuple):
+    """What a round came to, before anything is changed by it."""
+
+    state: ServerState
+    clients: list[int]  # those whose update was accepted, who remember the round
+    memories: Tree
 
 
 def run_recipe(
-    recipe: Recipe, out: Path | None = None, listen: Listener = ignore, brought: Brought | None = None
+    recipe: Recipe,
+    out: Path | None = None,
+    listen: Listener = ignore,
+    brought: Brought | None = None,
+    resume: bool = False,
 ) -> Result:
-    """Run one recipe from nothing; with ``out``, everything is written there as it happens."""
-    return run_together([recipe], [out], listen, brought)[0]
+    """Run one recipe; with ``out``, everything is written there as it happens, and can be resumed from there."""
+    return run_together([recipe], [out], listen, brought, resume)[0]
 
 
 def run_together(
-    recipes: Sequence[Recipe], outs: Sequence[Path | None], listen: Listener = ignore, brought: Brought | None = None
+    recipes: Sequence[Recipe],
+    outs: Sequence[Path | None],
+    listen: Listener = ignore,
+    brought: Brought | None = None,
+    resume: bool = False,
 ) -> list[Result]:
-    """Run recipes that differ in seeds and numbers only, side by side in one program."""
+    """Run recipes that differ in seeds and numbers only, side by side in one program.
+
+    With ``resume`` they go on from the last checkpoints they have in common, or begin where there are none.
+    """
     federations = [assemble(recipe, brought) for recipe in recipes]
     first = federations[0]
-    device = pick_device(first.recipe.device)
-    chosen, why = choose(first, device, len(recipes))
     total = sum(f.recipe.rounds for f in federations)
     notice = _noticing(listen, first.recipe.method, total)
-    engine = build_engine(
-        chosen, first.net, first.world(device), first.schedule, first.recipe.precision, first.recipe.width, notice,
-        kernels=first.recipe.kernels == "on",
-    )  # fmt: skip
-    notice(f"{chosen} engine on {device} ({why})")
-    notice(describe(first))
-    for note in dict.fromkeys(note for federation in federations for note in federation.notes):
-        notice(note)
-    runs = [start(f, out, device) for f, out in zip(federations, outs, strict=True)]
-    for run in runs:
-        if run.folder:
-            run.folder.begin(run.federation, header(run.federation, chosen, device))
-    side_by_side = len(runs) * cohort_size(first) if chosen == "vectorised" else 1
-    with _fitting_threads(first, side_by_side):
-        _loop(runs, engine, listen)
-    return [run.result() for run in runs]
+    folders = [RunFolder(out) if out is not None else None for out in outs]
+    with ExitStack() as held, repeatable(first.recipe.deterministic):
+        written = [folder for folder in folders if folder is not None]
+        for folder in written:
+            refuse_taken(folder.path, resume)
+            held.callback(folder.release)
+            if folder.path.is_dir():
+                folder.hold()
+        points = last_common(written, federations, notice) if resume and written else None
+        machine, why = settle(first, len(recipes), points[0].machine if points else None, notice)
+        device = torch.device(machine.device)
+        engine = build_engine(
+            machine.engine,
+            first.net,
+            first.world(device),
+            first.schedule,
+            first.recipe.precision,
+            machine.width,
+            notice,
+            kernels=first.recipe.kernels == "on",
+        )
+        notice(f"{machine.engine} engine on {device} ({why})")
+        notice(describe(first))
+        for note in dict.fromkeys(note for federation in federations for note in federation.notes):
+            notice(note)
+        runs = [start(f, folder, device) for f, folder in zip(federations, folders, strict=True)]
+        keeper = Keeper(runs, engine, machine)
+        keeper.begin(points, notice)
+        with using_threads(machine.threads):
+            _loop(runs, engine, keeper, listen)
+        return [run.result() for run in runs]
+
+
+def settle(
+    federation: Federation, runs: int, before: Machine | None, notice: Callable[[str], None]
+) -> tuple[Machine, str]:
+    """What the runs go on, and why; what they went on ``before`` wins over what would be chosen now."""
+    recipe, wanted = federation.recipe, federation.recipe.device
+    if before and wanted == "auto" and (before.device == "cpu" or torch.cuda.is_available()):
+        wanted = before.device
+    device = pick_device(wanted)
+    chosen, why = choose(federation, device, runs)
+    if before and recipe.engine == "auto" and str(device) == before.device:
+        chosen, why = before.engine, "as before"
+    same = before is not None and (chosen, str(device)) == (before.engine, before.device)
+    width = before.width if before and same and not recipe.width else recipe.width
+    side_by_side = runs * cohort_size(federation) if chosen == "vectorised" else 1
+    threads = before.threads if before else fitting_threads(federation, side_by_side)
+    now = Machine(
+        chosen,
+        str(device),
+        card_name(device),
+        torch.backends.cpu.get_cpu_capability(),
+        width,
+        threads,
+        recipe.deterministic,
+        str(torch.__version__),
+    )
+    if before:
+        _say_what_differs(before, now, notice)
+    return now, why
+
+
+def _say_what_differs(before: Machine, now: Machine, notice: Callable[[str], None]) -> None:
+    """Rounding depends on the machine: a run that goes on elsewhere is as good, but not the same to the bit."""
+    pairs = zip(Machine._fields, before, now, strict=True)
+    others = [
+        f"{name} was {old} and is {new}" for name, old, new in pairs if old != new and (name, old) != ("width", 0)
+    ]
+    if others:
+        notice(f"going on elsewhere, so the last digits may differ: {'; '.join(others)}")
+    elif now.device != "cpu" and not now.deterministic:
+        notice("going on without --deterministic: a GPU does not repeat every sum to the bit")
+
+
+def fitting_threads(federation: Federation, models: int) -> int:
+    """One thread where a step is too small to share out: on a busy machine, waking the others costs far more."""
+    small = models * federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_STEP
+    return 1 if small else torch.get_num_threads()
 
 
 @contextmanager
-def _fitting_threads(federation: Federation, models: int) -> Iterator[None]:
-    """One thread where a step is too small to share out: on a busy machine, waking the others costs far more."""
+def using_threads(count: int) -> Iterator[None]:
+    """This many threads for the time of the block."""
     before = torch.get_num_threads()
-    if models * federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_STEP:
-        torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def read_result(folder: Path, recipe: Recipe) -> Result | None:
+    """What a run left that has done all its rounds; None if it has not, or cannot be read."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
+        if not (summary["rounds"] == summary["of_rounds"] == recipe.rounds == len(lines)):
+            return None
+        weights = tree.unflatten(load_file(folder / "weights.safetensors"))
+        ran = load_recipe(folder / "recipe.toml", {})
+        if ran.hash != summary["recipe_hash"]:
+            return None
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        return None
+    return Result(ran, lines, summary, {"params": {}, "buffers": {}, **weights}, folder)
+
+
+@contextmanager
+def repeatable(wanted: bool) -> Iterator[None]:
+    """Only operations that repeat to the bit, where wanted; one that cannot ends the run with a line that names it."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first matrix product is asked for
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).partition(", but")[0].splitlines()[0]
+        if "deterministic" not in said.lower():
+            raise
+        raise UserError(f"deterministic = true cannot be had here: {said}") from None
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.deterministic = before[1]
+        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str, str]:
@@ -150,36 +291,114 @@ def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:
     return lambda text: listen(Event(run, 0, total, note=text))
 
 
-def start(federation: Federation, out: Path | None, device: torch.device) -> Run:
+def start(federation: Federation, folder: RunFolder | None, device: torch.device) -> Run:
     """A run before its first round, with everything on the device."""
     weights = tree.map_tree(lambda w: w.to(device), federation.weights)
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
-    folder = RunFolder(out) if out is not None else None
     state = first_state(federation.method, weights)
-    return Run(federation, state, ClientStore(len(rows)), rows, auxiliary, folder, recorded=weights)
+    return Run(federation, state, ClientStore(len(rows)), rows, auxiliary, folder)
 
 
-def _loop(runs: list[Run], engine: Engine, listen: Listener) -> None:
+class Keeper:
+    """Keeps runs that go side by side on disk: their beginnings, their checkpoints and what they come to."""
+
+    def __init__(self, runs: list[Run], engine: Engine, machine: Machine) -> None:
+        self.runs, self.engine, self.machine = runs, engine, machine
+        self.cadence = Cadence(runs[0].federation.recipe.checkpoint_every)
+        self.together = [run.folder.path.name for run in runs if run.folder]
+        self.last = 0  # the round of the last checkpoint
+
+    def begin(self, points: list[Checkpoint] | None, notice: Callable[[str], None]) -> None:
+        """Create the runs' folders, or put the runs where their checkpoints stood."""
+        device = torch.device(self.machine.device)
+        for place, run in enumerate(self.runs):
+            if run.folder is None:
+                continue
+            line = header(run.federation, self.machine.engine, device, self.machine.threads)
+            if points and points[place].state is not None:
+                _refuse_fewer(run, points[place].round)
+                run.go_on(points[place], line, device)
+            else:
+                run.folder.begin(run.federation, line)
+                forget(run.folder, rounds_in(run.folder))  # they speak of rounds that are gone now
+                self._save(run)
+        self.last = self.runs[0].state.round
+        if self.last:
+            notice(f"going on after round {self.last}")
+
+    def keep(self) -> None:
+        """Checkpoints of all runs, unless these rounds are kept already."""
+        if self.cadence.never or self.last == self.runs[0].state.round:
+            return
+        begun = time.perf_counter()
+        for run in self.runs:
+            self._save(run)
+        self.last = self.runs[0].state.round
+        self.cadence.wrote(time.perf_counter() - begun)
+
+    def keep_if_due(self) -> None:
+        """Checkpoints, if it is time for them."""
+        if self.cadence.due(self.runs[0].state.round):
+            self.keep()
+
+    def conclude(self) -> None:
+        """Summary and weights of every run that has ended a round."""
+        for run in self.runs:
+            if run.folder and run.lines:
+                run.folder.finish(run.result().summary, run.state.weights)
+
+    def _save(self, run: Run) -> None:
+        if run.folder is None:
+            return
+        machine = self.machine._replace(width=getattr(self.engine, "width", None) or 0)
+        memories = run.store.everything()
+        save_checkpoint(run.folder, run.federation, machine, self.together, run.seconds, run.state, memories)
+
+
+def _refuse_fewer(run: Run, done: int) -> None:
+    rounds = run.federation.recipe.rounds
+    if rounds < done:
+        where = run.folder.path if run.folder else run.name
+        raise UserError(f"{where} has {done} rounds already, and rounds = {rounds} is fewer: ask for {done} or more")
+
+
+def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> None:
     rounds = runs[0].federation.recipe.rounds
-    begun = time.perf_counter()
+    begun = time.perf_counter() - runs[0].seconds
     try:
-        for done in range(rounds):
-            lines = _round(runs, engine)
-            for run, line in zip(runs, lines, strict=True):
-                run.seconds = time.perf_counter() - begun
-                run.lines.append(line)
-                run.recorded = run.state.weights
-                if run.folder:
-                    run.folder.add(line)
+        for done in range(runs[0].state.round, rounds):
+            closed, lines = _round(runs, engine)
+            with unbroken():
+                for run, one, line in zip(runs, closed, lines, strict=True):
+                    if run.folder:
+                        run.folder.add(line)
+                    run.lines.append(line)
+                    run.seconds = time.perf_counter() - begun
+                    run.move_on(one)
+                keeper.keep_if_due()
             for place, (run, line) in enumerate(zip(runs, lines, strict=True)):
                 if _diverged_now(run):
                     listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=_divergence(run, line)))
                 listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line))
-    finally:  # an interrupted run keeps the rounds it has
-        for run in runs:
-            if run.folder and run.lines:
-                run.folder.finish(run.result().summary, run.recorded)
+        with unbroken():
+            keeper.keep()
+            keeper.conclude()
+    except BaseException as error:  # an interrupted run keeps the rounds it has
+        with suppress(DiskError), unbroken():
+            if isinstance(error, KeyboardInterrupt):
+                keeper.keep()
+            keeper.conclude()
+        if isinstance(error, DiskError):
+            raise DiskError(f"{error}; {_how_to_go_on(runs, keeper)}") from None
+        raise
+
+
+def _how_to_go_on(runs: list[Run], keeper: Keeper) -> str:
+    path = runs[0].folder.path if runs[0].folder else None
+    path = path.parent if path and len(runs) > 1 else path
+    kept = f"the checkpoint of round {keeper.last} is whole" if keeper.last else "no checkpoint had been written"
+    return f"{kept}: when it can be written to again, fedssd resume {path}"
 
 
 def _diverged_now(run: Run) -> bool:
@@ -194,21 +413,20 @@ def _divergence(run: Run, line: Line) -> str:
     )
 
 
-def _round(runs: list[Run], engine: Engine) -> list[Line]:
-    """One round of every run: open, train, close, evaluate, record."""
+def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
+    """One round of every run: open, train, close, evaluate. It changes nothing yet, so it can stop anywhere."""
     clock = Clock()
     with clock.measure("server"):
         jobs = [open_job(run) for run in runs]
     with clock.measure("train"):
         trained = engine.train(jobs)
     with clock.measure("server"):
-        for run, job, one in zip(runs, jobs, trained, strict=True):
-            close_job(run, job, one)
+        closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
     with clock.measure("evaluate"):
-        evaluations = _evaluate(runs, engine, trained)
+        evaluations = _evaluate(runs[0].federation.recipe, engine, closed, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, trained, evaluations, strict=True)
-    return [_line(run, job, one, evaluation, seconds) for run, job, one, evaluation in found]
+    return closed, [_line(run, job, one, evaluation, seconds) for run, job, one, evaluation in found]
 
 
 def open_job(run: Run) -> Job:
@@ -221,32 +439,31 @@ def open_job(run: Run) -> Job:
     return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
 
 
-def close_job(run: Run, job: Job, trained: Trained) -> None:
-    """The clients remember, and the server moves on."""
-    run.store.put(job.clients, trained.memories)
-    run.state = close_round(run.federation.net, job.method, run.state, trained, len(run.rows), run.auxiliary)
+def close_job(run: Run, job: Job, trained: Trained) -> Closed:
+    """What the round comes to at the server, and what the clients will remember of it."""
+    state = close_round(run.federation.net, job.method, run.state, trained, len(run.rows), run.auxiliary)
+    return Closed(state, job.clients, trained.memories)
 
 
-def _evaluate(runs: list[Run], engine: Engine, trained: list[Trained]) -> list[Evaluation | None]:
-    """The new global model and, where wanted, the clients' models that went into it, all in one batch."""
-    recipe = runs[0].federation.recipe
-    if runs[0].state.round % recipe.evaluate_every and runs[0].state.round < recipe.rounds:
-        return [None] * len(runs)
+def _evaluate(recipe: Recipe, engine: Engine, closed: list[Closed], trained: list[Trained]) -> list[Evaluation | None]:
+    """The new global models and, where wanted, the clients' models that went into them, all in one batch."""
+    if closed[0].state.round % recipe.evaluate_every and closed[0].state.round < recipe.rounds:
+        return [None] * len(closed)
     models = []
-    for run, one in zip(runs, trained, strict=True):
-        alone = tree.map_tree(lambda leaf: leaf[None], run.state.weights)
+    for (state, _, _), one in zip(closed, trained, strict=True):
+        alone = tree.map_tree(lambda leaf: leaf[None], state.weights)
         models.append(
             tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
         )
     found = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *models))
-    size = len(found.loss) // len(runs)
+    size = len(found.loss) // len(closed)
     return [Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True)]
 
 
 def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
     """A round's record. ``forgetting`` is the new global model's accuracy less the mean of the local models'."""
     up, down = traffic(job.sent, trained)
-    line: Line = {"round": run.state.round}
+    line: Line = {"round": job.round + 1}
     if evaluation is not None:
         line |= _accuracies(job, evaluation)
     line |= _credibility(job.sent) | _distillation(run.federation.method.local, trained)

@@ -24,6 +24,7 @@ from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 
 CLASSES, SAMPLES = 3, 5
+USER_MODULE = "fedssd_user_"  # then the file's path and the hash of its content
 PLAIN = (float, int, bool, str)  # what an option can be: recipes and the command line have no more
 
 
@@ -55,7 +56,7 @@ def _import(path: Path) -> object:
     except OSError as error:
         raise UserError(f"method file {str(path)!r} cannot be read: {error.strerror}") from None
     label = re.sub(r"\W", "_", str(path.resolve()))
-    module_name = f"fedssd_user_{label}_{sha256(content).hexdigest()[:16]}"
+    module_name = f"{USER_MODULE}{label}_{sha256(content).hexdigest()[:16]}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -73,6 +74,11 @@ def _import(path: Path) -> object:
         del sys.modules[module_name]
         raise
     return module
+
+
+def source_hash(kind: type[Local]) -> str | None:
+    """Sixteen hexadecimal digits of the user's file a class came from; None for a class of ours."""
+    return kind.__module__.rpartition("_")[2] if kind.__module__.startswith(USER_MODULE) else None
 
 
 def check_local(kind: type[Local], path: Path) -> None:

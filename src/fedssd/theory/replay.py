@@ -98,7 +98,7 @@ def _train(run: Run, engine: Engine) -> tuple[Job, Trained]:
     """One round of the run, which moves on."""
     job = open_job(run)
     (trained,) = engine.train([job])
-    close_job(run, job, trained)
+    run.move_on(close_job(run, job, trained))
     return job, trained
 
 

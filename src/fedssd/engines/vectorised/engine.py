@@ -252,7 +252,7 @@ def _arithmetic(precision: str, benchmark: bool) -> Iterator[None]:
     switches: tuple[tuple[Any, str, Any], ...] = (
         (torch.backends.cuda.matmul, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),
         (torch.backends.cudnn.conv, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),  # type: ignore[attr-defined]
-        (torch.backends.cudnn, "benchmark", benchmark),
+        (torch.backends.cudnn, "benchmark", benchmark and not torch.are_deterministic_algorithms_enabled()),
     )
     before = [getattr(place, name) for place, name, _ in switches]
     for place, name, value in switches:

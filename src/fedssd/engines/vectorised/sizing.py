@@ -49,9 +49,14 @@ def footprint(net: Net, weights: Tree, x: Tensor) -> Footprint:
 
 
 def free_bytes(device: torch.device) -> int:
-    """What may be taken; freed blocks that torch still holds count as free."""
+    """What may be taken; freed blocks that torch still holds count as free.
+
+    Where results must repeat to the bit, sizes may not depend on what else the card holds just now.
+    """
     if device.type != "cuda":
         return CPU_BYTES
+    if torch.are_deterministic_algorithms_enabled():
+        return torch.cuda.get_device_properties(device).total_memory // 2
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 

@@ -1,0 +1,81 @@
+"""``fedssd resume``: go on with a run, a comparison or a sweep where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import compare, flags, places, run, sweep
+from fedssd.cli.parser import examples
+from fedssd.errors import UserError
+
+if TYPE_CHECKING:
+    from fedssd.experiment.recipe import Recipe
+
+EXAMPLES = examples(
+    "fedssd resume runs/digits-fedssd-0                 from the last whole checkpoint to the end",
+    "fedssd resume runs/digits-fedssd-0 --rounds 200    more rounds than were asked for at first",
+    "fedssd resume runs/compare-digits                  what is finished is not run again",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "resume",
+        usage="fedssd resume DIR [flags]",
+        description="Go on with a run, a comparison or a sweep where it stopped, as if it had not.",
+        epilog=EXAMPLES,
+        add_help=False,
+    )
+    group = parser.add_argument_group("what goes on")
+    group.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
+    group.add_argument("--rounds", metavar="N", help="go on to this many rounds (default: as many as were asked for)")
+    group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
+    flags.add_speech_flags(parser.add_argument_group("output"))
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Go on with what the folder holds."""
+    from fedssd.api import OWN
+    from fedssd.experiment.many import PLAN
+    from fedssd.experiment.recipe import load_recipe
+
+    if (args.folder / PLAN).is_file():
+        return _many(args)
+    if not (args.folder / "recipe.toml").is_file():
+        raise UserError(f"expected the folder of a run, a comparison or a sweep, got {args.folder}: it holds none")
+    recipe = load_recipe(args.folder / "recipe.toml", _rounds(args))
+    if recipe.data == OWN:
+        raise UserError(
+            f"{args.folder} ran on {OWN}, which no file holds: call fedssd.run(…, out=…, resume=True) again"
+        )
+    return run.train(recipe, args.folder, args, True, _following(args.folder, recipe))
+
+
+def _many(args: argparse.Namespace) -> int:
+    from fedssd.experiment.many import read_plan
+    from fedssd.experiment.recipe import Recipe, check, merge
+
+    workers = compare.whole("resume", "--workers", args.workers)
+    asked = read_plan(args.folder).asked
+    if asked.get("command") not in ("compare", "sweep"):
+        raise UserError(f"expected a comparison or a sweep in {args.folder}, got runs that were started otherwise")
+    methods, seeds = asked.get("methods", []), asked["seeds"]
+    recipe = check(merge(Recipe(), {**asked["base"], **_rounds(args)}, str(args.folder)), methods)
+    if asked["command"] == "sweep":
+        return sweep.train(recipe, asked["grid"], seeds, workers, args.folder, args, True)
+    following = _following(args.folder, recipe)
+    return compare.train(recipe, methods, seeds, workers, args.folder, args, True, following)
+
+
+def _rounds(args: argparse.Namespace) -> dict[str, str]:
+    return {} if args.rounds is None else {"rounds": args.rounds}
+
+
+def _following(folder: Path, recipe: Recipe) -> str:
+    """As many rounds again."""
+    return f"{places.program()} {shlex.join(['resume', str(folder), '--rounds', str(2 * recipe.rounds)])}"

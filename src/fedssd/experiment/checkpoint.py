@@ -1,0 +1,340 @@
+"""Checkpoints: all a run needs to go on as if it had never stopped, and the checksums that say whether it is all there.
+
+A checkpoint of round t is two files below ``checkpoint/``: ``round-t.safetensors`` with every tensor, and
+``round-t.json`` with the rest, among it the checksum of the first, sealed by a checksum of its own. The JSON file is
+written last: where it is whole, so is the checkpoint. Nothing is parsed before its checksum has been seen to fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+import fedssd
+from fedssd.core import tree
+from fedssd.core.contract import ServerState, parts_of
+from fedssd.core.tree import Tree
+from fedssd.errors import UserError
+from fedssd.experiment.federation import Federation
+from fedssd.experiment.recipe import MACHINE, Recipe, interval
+from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
+from fedssd.methods.custom import source_hash
+
+FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
+KEPT = 2  # checkpoints, beside the beginning
+SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
+SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
+NAME = re.compile(r"round-(\d{1,10})\.json")
+FREE = ("rounds", *MACHINE)  # keys that may be others when a run goes on
+
+Content = dict[str, Any]
+
+
+class UnusableError(Exception):
+    """Why a checkpoint cannot be gone on from, in a few words."""
+
+
+class ChangedError(UnusableError):
+    """It is whole, and belongs to another recipe or other data."""
+
+
+class Machine(NamedTuple):
+    """What arithmetic depends on beside the recipe: a run goes on to the bit only where all of this is the same."""
+
+    engine: str
+    device: str
+    card: str
+    processor: str  # the instructions torch uses
+    width: int  # models at once in the vectorised engine; 0 before it has chosen
+    threads: int
+    deterministic: bool
+    torch: str
+
+
+class Checkpoint(NamedTuple):
+    """A run between two rounds; ``state`` is None at the beginning, which is computed and not stored."""
+
+    round: int
+    seconds: float
+    position: Position
+    machine: Machine
+    together: tuple[str, ...]  # the folders of the runs that went side by side, in their order
+    state: ServerState | None
+    memories: Tree
+
+
+def save_checkpoint(
+    folder: RunFolder,
+    federation: Federation,
+    machine: Machine,
+    together: Sequence[str],
+    seconds: float,
+    state: ServerState,
+    memories: Tree,
+) -> None:
+    """Write the checkpoint of this round, then let go of all but the last two; round 0 is the beginning."""
+    place = folder.path / "checkpoint"
+    content: Content = {
+        "format": FORMAT,
+        "fedssd": fedssd.__version__,
+        "round": state.round,
+        "seconds": seconds,
+        "record": folder.position._asdict(),
+        "together": list(together),
+        "machine": machine._asdict(),
+        **identity(federation),
+    }
+    with explained(place):
+        place.mkdir(exist_ok=True)
+        if state.round:
+            folder.sync()
+            held = {"weights": state.weights, "local": state.local, "server": state.server, "memories": memories}
+            content |= _write_tensors(_path(place, state.round, "safetensors"), held)
+        write_whole(_path(place, state.round, "json"), sealed(content), durable=state.round > 0)
+        if state.round:
+            sync_folder(place)
+        forget(folder, [number for number in rounds_in(folder)[KEPT:] if number])
+
+
+def identity(federation: Federation) -> Content:
+    """The recipe and the hashes of what it names but does not hold."""
+    return {
+        "recipe": asdict(federation.recipe),
+        "split": federation.partition.hash,
+        "data": federation.dataset.fingerprint,
+        "source": [found for part in parts_of(federation.method.local) if (found := source_hash(type(part)))],
+    }
+
+
+def _path(place: Path, number: int, ending: str) -> Path:
+    return place / f"round-{number}.{ending}"
+
+
+def _write_tensors(path: Path, held: Tree) -> Content:
+    """The tensors on disk, and how to find them there: their tree with names in place of leaves, bytes, checksum."""
+    named: dict[str, Tensor] = {}
+
+    def name(leaf: Tensor) -> str:
+        named[str(len(named))] = leaf.detach().cpu().contiguous().clone()  # no two may share memory
+        return str(len(named) - 1)
+
+    structure = tree.map_tree(name, held)
+    content = save(named)
+    write_whole(path, content, durable=True)
+    return {"tensors": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}, "structure": structure}
+
+
+def sealed(content: Content) -> bytes:
+    """A JSON file with its own checksum; there is exactly one way to write each content."""
+    inner = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    return f'{{"sha256": "{hashlib.sha256(inner.encode()).hexdigest()}", "content": {inner}}}\n'.encode()
+
+
+def unsealed(path: Path) -> Content:
+    """The content of a sealed file, or :class:`UnusableError` if a single bit of it is another."""
+    try:
+        written = path.read_bytes()
+    except OSError as error:
+        raise UnusableError(f"cannot be read: {error.strerror}") from None
+    try:
+        content = json.loads(written)["content"]
+        intact = written == sealed(content)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact = False
+    if not intact or not isinstance(content, dict):
+        raise UnusableError("its checksum does not fit")
+    return content
+
+
+def rounds_in(folder: RunFolder) -> list[int]:
+    """The rounds there are checkpoints of, whole or not, the newest first."""
+    place = folder.path / "checkpoint"
+    with explained(place):
+        names = [NAME.fullmatch(path.name) for path in place.iterdir()] if place.is_dir() else []
+    return sorted((int(name[1]) for name in names if name), reverse=True)
+
+
+def forget(folder: RunFolder, numbers: Sequence[int]) -> None:
+    """Remove these rounds' checkpoints, the sealing file first, and whatever was left half written."""
+    place = folder.path / "checkpoint"
+    with explained(place):
+        for number in numbers:
+            for ending in ("json", "safetensors"):
+                _path(place, number, ending).unlink(missing_ok=True)
+        known = {_path(place, number, "safetensors") for number in rounds_in(folder)}
+        for path in (*place.glob("*.part"), *place.glob("round-*.safetensors")):
+            if path not in known:
+                path.unlink(missing_ok=True)
+
+
+def read_checkpoint(folder: RunFolder, number: int, federation: Federation) -> Checkpoint:
+    """A checkpoint that is whole and belongs to this run; otherwise an UnusableError says why not."""
+    content = unsealed(_path(folder.path / "checkpoint", number, "json"))
+    try:
+        return _understood(folder, number, content, federation)
+    except (KeyError, TypeError, AttributeError):  # sealed by something else than this module
+        raise UnusableError("it does not hold what a checkpoint holds") from None
+
+
+def _understood(folder: RunFolder, number: int, content: Content, federation: Federation) -> Checkpoint:
+    if content.get("format") != FORMAT:
+        raise UnusableError(f"it is of format {content.get('format')}, and this version reads {FORMAT}")
+    if content["round"] != number:
+        raise UnusableError(f"it is the one of round {content['round']}")
+    changed = difference(content, identity(federation))
+    if changed:
+        raise ChangedError(changed)
+    position = Position(**content["record"])
+    if not folder.holds(position):
+        raise UnusableError(f"rounds.jsonl no longer has its {position.lines} rounds")
+    held = None
+    if number:
+        held = _read_tensors(_path(folder.path / "checkpoint", number, "safetensors"), content)
+        if _shapes(held["weights"]) != _shapes(federation.weights):
+            raise ChangedError("the model's weights have other names, shapes or types")
+    return Checkpoint(
+        number,
+        content["seconds"],
+        position,
+        Machine(**content["machine"]),
+        tuple(content["together"]),
+        ServerState(number, held["weights"], held["local"], held["server"]) if held else None,
+        held["memories"] if held else {},
+    )
+
+
+def _read_tensors(path: Path, content: Content) -> Tree:
+    try:
+        written = path.read_bytes()
+    except OSError as error:
+        raise UnusableError(f"its tensors cannot be read: {error.strerror}") from None
+    if len(written) != content["tensors"]["bytes"]:
+        raise UnusableError(f"its tensors have {len(written)} of {content['tensors']['bytes']} bytes")
+    if hashlib.sha256(written).hexdigest() != content["tensors"]["sha256"]:
+        raise UnusableError("the checksum of its tensors does not fit")
+    named = load(written)
+    return tree.map_tree(lambda name: named[name].clone(), content["structure"])
+
+
+def _shapes(weights: Tree) -> dict[str, tuple[Any, ...]]:
+    return {name: (tuple(leaf.shape), leaf.dtype) for name, leaf in tree.flatten(weights).items()}
+
+
+def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which key of two identities differs first and how; empty where they are one run's."""
+    words = {"data": "data (its content)", "split": "partition (who holds what)", "source": "method (its file)"}
+    found = [recipe_difference(then["recipe"], now["recipe"])]
+    found += [_differs(name, then[key], now[key]) for key, name in words.items()]
+    return next(filter(None, found), "")
+
+
+def recipe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which key of two recipes differs first and how; how long and where they run does not count."""
+    old = {**asdict(Recipe()), **then}  # a key that has come since had its default
+    for key in (*now, *(key for key in old if key not in now)):
+        if key == "options":
+            found = _option_difference(old[key], now.get(key, {}))
+        else:
+            found = "" if key in FREE else _differs(key, old.get(key), now.get(key))
+        if found:
+            return found
+    return ""
+
+
+def _option_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    for method in sorted({*then, *now}):
+        old, new = then.get(method, {}), now.get(method, {})
+        for option in sorted({*old, *new}):
+            if found := _differs(f"options.{method}.{option}", old.get(option), new.get(option)):
+                return found
+    return ""
+
+
+def _differs(name: str, then: Any, now: Any) -> str:
+    return "" if then == now else f"{name} was {then!r} and is {now!r}"
+
+
+def last_common(
+    folders: Sequence[RunFolder], federations: Sequence[Federation], notice: Callable[[str], None]
+) -> list[Checkpoint] | None:
+    """The newest checkpoints of one round that all of these runs have whole; None where there is none at all.
+
+    What is damaged is named and passed over. A run whose checkpoints are of another recipe or of other data is refused.
+    """
+    there = [set(rounds_in(folder)) for folder in folders]
+    if not any(there):
+        _refuse_to_discard(folders)
+        return None
+    shared = set.intersection(*there)
+    refusal = ""
+    for number in sorted(shared, reverse=True):
+        if refusal and not number:
+            break  # what was done under another recipe is not thrown away for a fresh beginning
+        found = []
+        for folder, federation in zip(folders, federations, strict=True):
+            try:
+                found.append(read_checkpoint(folder, number, federation))
+            except UnusableError as why:
+                path = _path(folder.path / "checkpoint", number, "json")
+                if isinstance(why, ChangedError):
+                    refusal = refusal or f"cannot go on with {folder.path}: {why}"
+                notice(f"checkpoint {path} is not used: {why}")
+                break
+        else:
+            _same_company(folders, found)
+            return found
+    if refusal:
+        raise UserError(f"{refusal}; put it back, or start anew in another folder")
+    notice("no checkpoint is left to go on from: starting from the beginning")
+    return None
+
+
+def _refuse_to_discard(folders: Sequence[RunFolder]) -> None:
+    """A run that never had a checkpoint, of an earlier version, is not overwritten."""
+    for folder in folders:
+        if folder.has_rounds():
+            raise UserError(f"{folder.path} holds rounds and no checkpoint to go on from: start anew in another folder")
+
+
+def _same_company(folders: Sequence[RunFolder], found: Sequence[Checkpoint]) -> None:
+    """Runs side by side share their arithmetic, so they go on to the bit only with all those they went with."""
+    names = tuple(folder.path.name for folder in folders)
+    for folder, checkpoint in zip(folders, found, strict=True):
+        if checkpoint.together != names and len(checkpoint.together) > 1:
+            raise UserError(
+                f"{folder.path} went side by side with {len(checkpoint.together) - 1} other runs and goes on with "
+                f"them only: fedssd resume {folder.path.parent}"
+            )
+
+
+class Cadence:
+    """When the next checkpoint is due."""
+
+    def __init__(self, every: str) -> None:
+        self.kind, self.amount = interval(every)
+        self._last = time.monotonic()
+        self._cost = 0.0
+
+    @property
+    def never(self) -> bool:
+        return self.kind == "never"
+
+    def due(self, number: int) -> bool:
+        """Whether the checkpoint of this round is to be written now."""
+        if self.kind == "rounds":
+            return number % int(self.amount) == 0
+        wanted = self.amount if self.kind == "seconds" else max(SOONEST, SHARE * self._cost)
+        return not self.never and time.monotonic() - self._last >= wanted
+
+    def wrote(self, seconds: float) -> None:
+        """A checkpoint has been written and took this long."""
+        self._last, self._cost = time.monotonic(), seconds
