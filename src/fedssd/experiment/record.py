@@ -78,6 +78,7 @@ def explained(path: Path) -> Iterator[None]:
 def header(federation: Federation, engine: str, device: torch.device) -> Line:
     """Line 0 of rounds.jsonl: what the run was made with."""
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    data = federation.dataset
     return {
         "fedssd": fedssd.__version__,
         "torch": str(torch.__version__),
@@ -87,8 +88,10 @@ def header(federation: Federation, engine: str, device: torch.device) -> Line:
         "card": card,
         "recipe_hash": federation.recipe.hash,
         "split_hash": federation.partition.hash,
-        "data": federation.dataset.fingerprint,
+        "data": data.fingerprint,
         "parameters": sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"])),
+        "classes": list(data.classes),
+        "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
     }
 
 

@@ -21,6 +21,7 @@ from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
+from fedssd.experiment.closeup import close_up
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.recipe import Recipe
@@ -247,7 +248,8 @@ def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, s
     up, down = traffic(job.sent, trained)
     line: Line = {"round": run.state.round}
     if evaluation is not None:
-        line |= _accuracies(job, evaluation)
+        left = run.federation.recipe.rounds - run.state.round
+        line |= _accuracies(job, evaluation) | close_up(evaluation, job.clients, left)
     line |= _credibility(job.sent) | _distillation(run.federation.method.local, trained)
     return line | {"clients": job.clients, "dropped": {}, "bytes_up": up, "bytes_down": down, "seconds": seconds}
 
