@@ -26,6 +26,7 @@ COMMANDS = {
     "run": Command("fedssd.cli.run", "train one method and record every round"),
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
+    "reproduce": Command("fedssd.cli.reproduce", "the paper's tables and figures, ours beside the published"),
     "report": Command("fedssd.cli.report", "one page that opens offline with all that some runs show"),
     "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),

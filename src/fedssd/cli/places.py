@@ -40,6 +40,13 @@ def _asked_for(out: Path) -> Path:
     return _writable(out)
 
 
+def shared(folder: Path) -> Path:
+    """A folder that may hold finished runs already, if it can be written to."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"expected a folder for --out, got the file {folder}: choose another")
+    return _writable(folder)
+
+
 def _writable(folder: Path) -> Path:
     """Whether the folder could be made, told before anything trains."""
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
