@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedssd.cli import flags, places
 from fedssd.cli.parser import examples
 from fedssd.cli.progress import listening, spoken
+from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
@@ -59,11 +60,12 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None
+    leave_report(out, f"{recipe.method} on {setting(recipe)}")
     if args.json:
         print(json.dumps(result.summary))
         return 0
     print("\n".join(describe(result.summary, recipe)))
-    print(f"results: {out}/ (recipe.toml, rounds.jsonl, summary.json)")
+    print(f"results: {out}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
     print(f"next:    {following}")
     return 0
 

@@ -21,7 +21,7 @@ from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.engines.base import World
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.recipe import Options, Recipe
 from fedssd.methods.registry import build_local, build_server, option_types, without_strength
 from fedssd.models import build_model, default_model, initial_weights
 
@@ -138,20 +138,24 @@ def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
     method = build_method(recipe)
     auto_augment = "moon" if recipe.data in PAPER_IMAGES else "none"
     auto_head = "on" if method.needs_head else "off"
-    halves: list[Local | Server] = [*parts_of(method.local), method.server]
-    in_force = {
-        half.name: {name: getattr(half, name) for name in option_types(type(half))}
-        for half in halves
-        if option_types(type(half))
-    }
     return replace(
         recipe,
         partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
         model=default_model(recipe.data, dataset.shape) if recipe.model == "auto" else recipe.model,
         head=auto_head if recipe.head == "auto" else recipe.head,
-        options=in_force,
+        options=options_in_force(method),
     )
+
+
+def options_in_force(method: Method) -> Options:
+    """Every option of a method's halves, with its value."""
+    halves: list[Local | Server] = [*parts_of(method.local), method.server]
+    return {
+        half.name: {name: getattr(half, name) for name in option_types(type(half))}
+        for half in halves
+        if option_types(type(half))
+    }
 
 
 def _net(module: nn.Module) -> Net:

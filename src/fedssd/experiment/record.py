@@ -7,11 +7,9 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
+from fedssd.experiment.commit import source_commit
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Federation
 
@@ -215,9 +214,10 @@ def explained(path: Path) -> Iterator[None]:
 
 def header(federation: Federation, engine: str, device: torch.device, threads: int) -> Line:
     """Line 0 of rounds.jsonl: what the run was made with."""
+    data = federation.dataset
     return {
         "fedssd": fedssd.__version__,
-        "commit": commit(),
+        "commit": source_commit(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "engine": engine,
@@ -227,29 +227,16 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
         "deterministic": federation.recipe.deterministic,
         "recipe_hash": federation.recipe.hash,
         "split_hash": federation.partition.hash,
-        "data": federation.dataset.fingerprint,
+        "data": data.fingerprint,
         "parameters": sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"])),
+        "classes": list(data.classes),
+        "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
     }
 
 
 def card_name(device: torch.device) -> str:
     """The GPU or the processor, in words."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-
-
-@cache
-def commit() -> str | None:
-    """The git commit of the checkout this package runs from; None where it was installed from elsewhere."""
-    package = Path(fedssd.__file__).resolve().parent
-    words = ["git", "-C", str(package), "rev-parse", "--show-toplevel", "HEAD"]
-    try:
-        said = subprocess.run(words, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = said.stdout.splitlines()
-    if said.returncode != 0 or len(found) != 2 or Path(found[0]).resolve() / "src" / "fedssd" != package:
-        return None  # a virtual environment inside somebody else's checkout
-    return found[1]
 
 
 def summarise(federation: Federation, lines: list[Line], seconds: float) -> Summary:

@@ -26,6 +26,7 @@ from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Cadence, Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
+from fedssd.experiment.closeup import close_up
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.interrupt import unbroken
@@ -465,7 +466,8 @@ def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, s
     up, down = traffic(job.sent, trained)
     line: Line = {"round": job.round + 1}
     if evaluation is not None:
-        line |= _accuracies(job, evaluation)
+        left = run.federation.recipe.rounds - line["round"]
+        line |= _accuracies(job, evaluation) | close_up(evaluation, job.clients, left)
     line |= _credibility(job.sent) | _distillation(run.federation.method.local, trained)
     return line | {"clients": job.clients, "dropped": {}, "bytes_up": up, "bytes_down": down, "seconds": seconds}
 
