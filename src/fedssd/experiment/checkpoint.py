@@ -25,6 +25,7 @@ from fedssd.core.contract import ServerState, parts_of
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Federation
+from fedssd.experiment.machine import Machine
 from fedssd.experiment.recipe import MACHINE, Recipe, interval
 from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
 from fedssd.methods.custom import source_hash
@@ -45,19 +46,6 @@ class UnusableError(Exception):
 
 class ChangedError(UnusableError):
     """It is whole, and belongs to another recipe or other data."""
-
-
-class Machine(NamedTuple):
-    """What arithmetic depends on beside the recipe: a run goes on to the bit only where all of this is the same."""
-
-    engine: str
-    device: str
-    card: str
-    processor: str  # the instructions torch uses
-    width: int  # models at once in the vectorised engine; 0 before it has chosen
-    threads: int
-    deterministic: bool
-    torch: str
 
 
 class Checkpoint(NamedTuple):

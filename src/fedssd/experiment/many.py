@@ -26,9 +26,10 @@ from fedssd.experiment.checkpoint import UnusableError, recipe_difference, seale
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import assemble, build_method, try_split
 from fedssd.experiment.interrupt import terminate
+from fedssd.experiment.machine import choose, using_threads
 from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
 from fedssd.experiment.record import claim, explained, refuse_taken, sync_folder, write_whole
-from fedssd.experiment.run import Result, choose, read_result, run_together, using_threads
+from fedssd.experiment.run import Result, read_result, run_together
 
 PLAN = "runs.json"
 POLL = 0.2  # seconds between looks at what the workers say

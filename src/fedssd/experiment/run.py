@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,18 +21,18 @@ from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round, traffic
 from fedssd.core.tree import Tree
-from fedssd.engines import build_engine, pick_device, pick_engine
+from fedssd.engines import build_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
-from fedssd.experiment.checkpoint import Cadence, Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
+from fedssd.experiment.checkpoint import Cadence, Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.closeup import close_up
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.interrupt import unbroken
+from fedssd.experiment.machine import Machine, cohort_size, repeatable, settle, using_threads
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.record import DiskError, RunFolder, Summary, card_name, header, refuse_taken, summarise
+from fedssd.experiment.record import DiskError, RunFolder, Summary, header, refuse_taken, summarise
 
-SMALL_STEP = 50_000  # numbers in the inputs of one step
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 
 
@@ -160,65 +159,6 @@ def run_together(
         return [run.result() for run in runs]
 
 
-def settle(
-    federation: Federation, runs: int, before: Machine | None, notice: Callable[[str], None]
-) -> tuple[Machine, str]:
-    """What the runs go on, and why; what they went on ``before`` wins over what would be chosen now."""
-    recipe, wanted = federation.recipe, federation.recipe.device
-    if before and wanted == "auto" and (before.device == "cpu" or torch.cuda.is_available()):
-        wanted = before.device
-    device = pick_device(wanted)
-    chosen, why = choose(federation, device, runs)
-    if before and recipe.engine == "auto" and str(device) == before.device:
-        chosen, why = before.engine, "as before"
-    same = before is not None and (chosen, str(device)) == (before.engine, before.device)
-    width = before.width if before and same and not recipe.width else recipe.width
-    side_by_side = runs * cohort_size(federation) if chosen == "vectorised" else 1
-    threads = before.threads if before else fitting_threads(federation, side_by_side)
-    now = Machine(
-        chosen,
-        str(device),
-        card_name(device),
-        torch.backends.cpu.get_cpu_capability(),
-        width,
-        threads,
-        recipe.deterministic,
-        str(torch.__version__),
-    )
-    if before:
-        _say_what_differs(before, now, notice)
-    return now, why
-
-
-def _say_what_differs(before: Machine, now: Machine, notice: Callable[[str], None]) -> None:
-    """Rounding depends on the machine: a run that goes on elsewhere is as good, but not the same to the bit."""
-    pairs = zip(Machine._fields, before, now, strict=True)
-    others = [
-        f"{name} was {old} and is {new}" for name, old, new in pairs if old != new and (name, old) != ("width", 0)
-    ]
-    if others:
-        notice(f"going on elsewhere, so the last digits may differ: {'; '.join(others)}")
-    elif now.device != "cpu" and not now.deterministic:
-        notice("going on without --deterministic: a GPU does not repeat every sum to the bit")
-
-
-def fitting_threads(federation: Federation, models: int) -> int:
-    """One thread where a step is too small to share out: on a busy machine, waking the others costs far more."""
-    small = models * federation.recipe.batch * federation.dataset.x_train[0].numel() < SMALL_STEP
-    return 1 if small else torch.get_num_threads()
-
-
-@contextmanager
-def using_threads(count: int) -> Iterator[None]:
-    """This many threads for the time of the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def read_result(folder: Path, recipe: Recipe) -> Result | None:
     """What a run left that has done all its rounds; None if it has not, or cannot be read."""
     try:
@@ -235,43 +175,6 @@ def read_result(folder: Path, recipe: Recipe) -> Result | None:
     return Result(ran, lines, summary, {"params": {}, "buffers": {}, **weights}, folder)
 
 
-@contextmanager
-def repeatable(wanted: bool) -> Iterator[None]:
-    """Only operations that repeat to the bit, where wanted; one that cannot ends the run with a line that names it."""
-    if not wanted:
-        yield
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first matrix product is asked for
-    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
-    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.deterministic = True
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        yield
-    except RuntimeError as error:
-        said = str(error).partition(", but")[0].splitlines()[0]
-        if "deterministic" not in said.lower():
-            raise
-        raise UserError(f"deterministic = true cannot be had here: {said}") from None
-    finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.backends.cudnn.deterministic = before[1]
-        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
-
-
-def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str, str]:
-    """Which engine runs this many runs like this one, and why."""
-    if not federation.batchable:
-        if federation.recipe.engine == "vectorised":
-            raise UserError(
-                "the vectorised engine cannot batch this model (vmap refuses it, or it holds integers): use reference"
-            )
-        return "reference", "this model cannot be batched: vmap refuses it, or it holds integers"
-    sample = federation.dataset.x_train[0].numel()
-    return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
-
-
 def describe(federation: Federation) -> str:
     """Model and split in one line."""
     recipe, sizes = federation.recipe, [len(rows) for rows in federation.partition.clients]
@@ -281,11 +184,6 @@ def describe(federation: Federation) -> str:
         f"{recipe.model}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
         f"(split {federation.partition.hash})"
     )
-
-
-def cohort_size(federation: Federation) -> int:
-    """How many clients take part in a round: C·N to the nearest, halves up, at least one."""
-    return max(1, int(federation.recipe.participation * len(federation.partition.clients) + 0.5))
 
 
 def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:

@@ -21,8 +21,9 @@ from fedssd.engines.base import Engine, Job, World
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import Federation, assemble
+from fedssd.experiment.machine import cohort_size
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.run import Run, close_job, cohort_size, open_job, start
+from fedssd.experiment.run import Run, close_job, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
 
 CHUNK = 2048  # samples that go through the model at once
