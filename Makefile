@@ -45,8 +45,8 @@ lint: $(VENV)/tested ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: ## put the tables of results/ into the pages
-	@$(PYTHON) docs/tables.py
+docs: $(VENV)/installed ## put the tables of results/ into the pages
+	@$(BIN)/python docs/tables.py
 
 clean: ## remove the environment and every cache (runs/ stays)
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -34,6 +34,8 @@ def test_work_done_is_counted_on_disk_and_weighted(tmp_path: Path) -> None:
     assert done == pytest.approx((10 + 30 + 60 * 2 / 4) / 100)  # a line cut short does not count
     assert cells == 2
     assert progress.left(0.5) == pytest.approx(30.0)  # half the work took 30 s
+    assert progress.left(0.0) == pytest.approx(70.0)  # nothing measured: the guess of 100 s less 30
+    assert progress.left(0.1) == pytest.approx((270 + 70) / 2)  # a tenth took 30 s; half way to trusting that
 
 
 def test_a_note_is_said_once() -> None:

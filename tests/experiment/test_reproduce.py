@@ -228,7 +228,7 @@ def test_on_a_gpu_a_column_is_a_batch(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (["table1", "--seeds", "0"], "at least 1"),
         (["table1", "--seeds", "x"], "whole numbers"),
         (["table1", "--methods", "fedsdd"], "got 'fedsdd'"),
-        (["table1", "--set", "seed=3"], "the table's to choose"),
+        (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),
         (["table1", "--rounds", "0"], "rounds expects a whole number of at least 1"),
     ],

@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
     "reproduce": Command("fedssd.cli.reproduce", "the paper's tables and figures, ours beside the published"),
+    "bench": Command("fedssd.cli.bench", "your own method against committed results, on the same splits and seeds"),
     "report": Command("fedssd.cli.report", "one page that opens offline with all that some runs show"),
     "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from fedssd.experiment.events import Event, Listener
 
 
+TRUSTED = 0.2  # the share of the work after which only measured speed counts
+
+
 class CellProgress:
     """Counts on disk what the runs of each batch have written: it need not know which process says what."""
 
@@ -71,8 +74,9 @@ class CellProgress:
     def left(self, done: float) -> float:
         """Seconds to go: by the guess at first, more and more by what the work done so far has taken."""
         spent = self.clock() - self.begun
-        measured = spent / done - spent if done > 0 else self.guess
-        return max(0.0, done * measured + (1 - done) * max(self.guess - spent, 0.0)) if done < 0.2 else measured
+        trust = min(1.0, done / TRUSTED)
+        measured = spent / done - spent if done > 0 else 0.0
+        return trust * measured + (1 - trust) * max(self.guess - spent, 0.0)
 
 
 def _rounds_in(record: Path) -> int:

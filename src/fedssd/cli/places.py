@@ -19,14 +19,14 @@ def choose(out: Path | None, *words: str) -> Path:
     """The folder the user asked for if it is free, else ``runs/<words>``, numbered when taken."""
     if out is not None:
         return _asked_for(out)
-    base = "-".join(_plain(word) for word in words)
+    base = "-".join(plain(word) for word in words)
     folder, number = ROOT / base, 2
     while folder.exists():
         folder, number = ROOT / f"{base}-{number}", number + 1
     return _writable(folder)
 
 
-def _plain(word: str) -> str:
+def plain(word: str) -> str:
     """A word that is safe in a folder's name: of a path the last part, without its ending."""
     name = word.rstrip("/").rsplit("/", 1)[-1]
     return re.sub(r"[^\w+.-]+", "-", re.sub(r"\.(npz|csv|py)\b", "", name)).strip("-.") or "data"

@@ -60,7 +60,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.paper import experiments
-    from fedssd.experiment.reproduce import alone, places_of
+    from fedssd.experiment.reproduce import alone, cells_of, places_of
     from fedssd.report.paper import need_matplotlib
 
     wanted, small = experiments(args.name), args.scale == "small"
@@ -75,9 +75,10 @@ def main(args: argparse.Namespace) -> int:
     wanted = [experiment for experiment in wanted if found[experiment.name]]
     if not wanted:
         raise UsageError(f"fedssd reproduce: {args.name} has no column on {args.dataset}")
+    cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
     out = _folder(args.out, small)
     with alone(out):
-        ran = _run(found, range(count), methods, out, args.reuse, workers, args.quiet)
+        ran = run_missing(cells, out, [out, *args.reuse], workers, args.quiet)
         written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
     if any(out.rglob("summary.json")):
         written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
@@ -96,14 +97,20 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _changes(args: argparse.Namespace) -> dict[str, str]:
-    changes = {} if args.rounds is None else {"rounds": args.rounds}
-    for word in args.set:
+    given = {} if args.rounds is None else {"rounds": args.rounds}
+    return given | settings_given(args.set, "reproduce")
+
+
+def settings_given(words: Sequence[str], command: str) -> dict[str, str]:
+    """What ``--set`` changes, by recipe key; not what makes a cell."""
+    changes: dict[str, str] = {}
+    for word in words:
         key, equals, value = word.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"fedssd reproduce: --set expects KEY=VALUE, got {word!r}")
         name = key.strip()
+        if not equals or not name:
+            raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
         if name in ("method", "seed", "data"):
-            raise UsageError(f"fedssd reproduce: {name} is the table's to choose: use --methods, --seeds or --dataset")
+            raise UsageError(f"fedssd {command}: {name} has a flag of its own, --set cannot change it")
         changes[f"options.{name.removeprefix('options.')}" if "." in name else name.replace("-", "_")] = value
     return changes
 
@@ -124,23 +131,16 @@ def _folder(out: Path | None, small: bool) -> Path:
     return places.shared(folder)
 
 
-def _run(
-    found: Mapping[str, Sequence[Place]],
-    seeds: Sequence[int],
-    methods: Sequence[str] | None,
-    out: Path,
-    reuse: Sequence[Path],
-    workers: int,
-    quiet: bool,
+def run_missing(
+    cells: Sequence[Cell], out: Path, there: Sequence[Path], workers: int, quiet: bool, trusted: str = ""
 ) -> int:
-    """Run what is missing; how many cells that were."""
+    """Run into ``out`` the cells not finished ``there`` and give their number; say how long it will take."""
     from fedssd.experiment.events import Event
-    from fedssd.experiment.reproduce import cells_of, estimate, finished_cells, gather, missing, run_cells
+    from fedssd.experiment.reproduce import UNDER_WAY, estimate, finished_cells, gather, missing, run_cells
 
     gather(out)
-    cells = [cell for group in found.values() for place in group for cell in cells_of(place, seeds, methods)]
     distinct = {cell.key for cell in cells}
-    left = missing(cells, finished_cells([out, *reuse]))
+    left = missing(cells, finished_cells(there, trusted))
 
     def say(event: Event) -> None:
         if not quiet and event.note:
@@ -154,9 +154,9 @@ def _run(
     say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(left[0])}"))
     progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in left}, seconds)
     try:
-        run_cells(left, out, workers, (lambda _: say) if quiet else progress.listener(out / "under-way"))
+        run_cells(left, out, workers, (lambda _: say) if quiet else progress.listener(out / UNDER_WAY))
     except KeyboardInterrupt:
-        count = len(left) - len(missing(left, finished_cells([out])))
+        count = len(left) - len(missing(left, finished_cells(there, trusted)))
         raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
     return len(left)
 

@@ -246,7 +246,5 @@ def _on_digits(recipe: Recipe) -> Recipe:
         participation=recipe.participation,
         epochs=round(recipe.epochs**0.6),
         rounds=SMALL_ROUNDS,
-        augment="none",
-        partial_batch="keep",
         options=options,
     )

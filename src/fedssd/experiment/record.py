@@ -17,6 +17,7 @@ import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
+from fedssd.experiment.commit import source_commit
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Federation
 
@@ -81,6 +82,7 @@ def header(federation: Federation, engine: str, device: torch.device) -> Line:
     data = federation.dataset
     return {
         "fedssd": fedssd.__version__,
+        "commit": source_commit(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "engine": engine,

@@ -47,10 +47,10 @@ Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value
 
 def local_kinds(spec: str) -> list[type[Local]]:
     """The classes behind ``fedssd``, ``fedssd+fedprox`` or ``my_method.py:MyLoss``."""
-    return [_kind(name.strip()) for name in _summands(spec)]
+    return [_kind(name.strip()) for name in summands(spec)]
 
 
-def _summands(spec: str) -> list[str]:
+def summands(spec: str) -> list[str]:
     """The spec cut at every ``+`` that is not part of the path in ``path/to/file.py:Name``."""
     pieces, found = spec.split("+"), []
     while pieces:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from fedssd.experiment.paper import Experiment, Published
-from fedssd.experiment.reproduce import Place, cells_of
+from fedssd.experiment.reproduce import Place, cells_of, finished_cells, places_of
 from fedssd.report.figures import NAMES as PAPER_NAMES
 from fedssd.report.records import Record, read
 from fedssd.report.tables import BASELINE, first_reaching
@@ -221,3 +221,39 @@ def _latex_cell(cell: Compared) -> str:
 def _escaped(text: str) -> str:
     special = {"#": "\\#", "δ": "$\\delta$", "α": "$\\alpha$", "_": "\\_", "&": "\\&", "%": "\\%"}
     return "".join(special.get(letter, letter) for letter in text)
+
+
+def section(experiment: Experiment, folder: Path, seeds: Sequence[int]) -> str:
+    """A table as the documentation shows it: the columns that have runs, where those come from, and what is not run."""
+    done = finished_cells([folder])
+    places = places_of(experiment, {})
+    sides = compare_with_paper(places, done, seeds)
+    ran = [pair for pair in zip(places, sides, strict=True) if any(cell.accuracies for cell in pair[1].cells)]
+    parts = [markdown([side for _, side in ran])] if ran else []
+    if ran:
+        parts.append(_origins([place for place, _ in ran], done, seeds))
+    rest = [
+        f"{side.title} (`{place.column.recipe}`)"
+        for place, side in zip(places, sides, strict=True)
+        if not any(cell.accuracies for cell in side.cells)
+    ]
+    parts += [f"Not run yet: {', '.join(rest)}.\n"] if rest else []
+    return "\n".join(parts)
+
+
+def _origins(places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[int]) -> str:
+    """Card, versions, splits and seconds of the runs behind some columns."""
+    lines = [_row(["column", "made on", "splits by seed", "seconds of all runs"]), _row(["---", "---", "---", "---:"])]
+    for place in places:
+        runs = [read(done[cell.key]) for cell in cells_of(place, seeds) if cell.key in done]
+        made = dict.fromkeys(" · ".join(_made(run.header)) for run in runs)
+        splits = {run.summary["seed"]: run.summary["split_hash"] for run in runs}
+        seconds = sum(sum(line["seconds"].values()) for run in runs for line in run.rounds)
+        shown = ", ".join(f"{seed}: `{split}`" for seed, split in sorted(splits.items()))
+        lines.append(_row([place.column.title, "; ".join(made), shown, f"{seconds:,.0f}"]))
+    return "\n".join([*lines, ""])
+
+
+def _made(header: Mapping[str, str]) -> list[str]:
+    card, commit = header.get("card") or header.get("device", ""), header.get("commit")
+    return [card, f"torch {header.get('torch', '?')}", *([f"commit {commit}"] if commit else [])]
