@@ -138,6 +138,15 @@ def test_a_table_takes_over_what_a_figure_ran(reproduced: Path, capsys: pytest.C
     assert "difference" not in table  # the paper has no digits
 
 
+def test_other_rounds_are_other_cells_and_both_stay(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for expected in (2, 0):
+        longer = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
+        assert main(["reproduce", "figure-confusion", *longer, "--out", str(reproduced), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["ran"] == expected
+    summaries = [json.loads(path.read_text()) for path in reproduced.rglob("summary.json")]
+    assert sorted(summary["rounds"] for summary in summaries) == [1, 1, 2, 2]
+
+
 def test_an_interruption_keeps_what_is_finished_and_removes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fedssd.experiment.paper import EXPERIMENTS, Published
 from fedssd.experiment.reproduce import cells_of, places_of
-from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown
+from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
 
 pytestmark = pytest.mark.quick
 
@@ -71,30 +71,53 @@ def test_the_latex_is_a_table_of_methods_and_settings() -> None:
     assert {line.count("&") for line in columns} == {2}
 
 
-def test_cells_are_read_from_finished_runs_and_t_is_paired_by_seed(tmp_path: Path) -> None:
-    """FedAvg ends at 0.6 and 0.7; FedSSD reaches 0.6 in round 1 and never 0.7."""
+CURVES = {
+    ("fedavg", 0): [0.5, 0.6],
+    ("fedavg", 1): [0.5, 0.7],
+    ("fedssd", 0): [0.6, 0.8],
+    ("fedssd", 1): [0.5, 0.6],
+}
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> dict[str, Path]:
+    """FedAvg and FedSSD on two seeds of Table 1's first column, as runs would leave them."""
     (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar10")
-    curves = {
-        ("fedavg", 0): [0.5, 0.6],
-        ("fedavg", 1): [0.5, 0.7],
-        ("fedssd", 0): [0.6, 0.8],
-        ("fedssd", 1): [0.5, 0.6],
-    }
-    done = {}
+    found = {}
     for cell in cells_of(place, [0, 1], ["fedavg", "fedssd"]):
         folder = tmp_path / cell.name
         folder.mkdir(parents=True)
-        accuracies = curves[cell.recipe.method, cell.recipe.seed]
-        rounds = [{"round": n, "global": {"acc": a}} for n, a in enumerate(accuracies, start=1)]
-        (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ({}, *rounds)))
+        seed, accuracies = cell.recipe.seed, CURVES[cell.recipe.method, cell.recipe.seed]
+        seconds = {"seconds": {"train": 1.5, "evaluate": 0.5}}
+        rounds = [{"round": n, "global": {"acc": a}, **seconds} for n, a in enumerate(accuracies, start=1)]
+        header = {"card": "some card", "torch": "2.11", "commit": "abc"}
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *rounds)))
         (folder / "recipe.toml").write_text(cell.recipe.to_toml())
-        summary = {"method": cell.recipe.method, "seed": cell.recipe.seed, "rounds": 2, "of_rounds": 2}
+        summary = {"method": cell.recipe.method, "seed": seed, "rounds": 2, "of_rounds": 2, "split_hash": f"s{seed}"}
         summary |= {"final": {"acc": accuracies[-1]}, "bytes_up": 1, "bytes_down": 1}
         (folder / "summary.json").write_text(json.dumps(summary))
-        done[cell.key] = folder
+        found[cell.key] = folder
+    return found
+
+
+def test_cells_are_read_from_finished_runs_and_t_is_paired_by_seed(done: dict[str, Path]) -> None:
+    """FedAvg ends at 0.6 and 0.7; FedSSD reaches 0.6 in round 1 and never 0.7."""
+    (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar10")
     (side,) = compare_with_paper([place], done, [0, 1, 2])
     cells = {cell.method: cell for cell in side.cells}
     assert cells["fedavg"].accuracies == pytest.approx((60.0, 70.0))
     assert cells["fedavg"].rounds == (2, 2)  # the null: its own first hit
     assert cells["fedssd"].rounds == (1, None)
     assert cells["moon"].accuracies == ()
+
+
+def test_the_documentation_shows_what_there_is_and_names_what_is_not(done: dict[str, Path], tmp_path: Path) -> None:
+    text = section(EXPERIMENTS["table1"], tmp_path, range(10))
+    assert len(done) == 4
+    assert "| FedAvg | 65.00 ± 7.07 (2) | 70.49 ± 0.23 | -5.49 ⚑ | 2 | 100 |" in text
+    assert "| MOON | not run |" in text
+    # four runs of two rounds of two seconds
+    assert "| CIFAR-10 | some card · torch 2.11 · commit abc | 0: `s0`, 1: `s1` | 16 |" in text
+    assert "Not run yet: CIFAR-100 (`table1-cifar100`), TinyImageNet (`table1-tiny-imagenet`)." in text
+    nothing = section(EXPERIMENTS["participation"], tmp_path, range(10))
+    assert nothing.startswith("Not run yet: CIFAR-10, C = 0.1")

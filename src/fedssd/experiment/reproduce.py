@@ -146,13 +146,15 @@ def alone(out: Path) -> Iterator[None]:
     """One program at a time fills a folder; the lock goes with the process that holds it."""
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-        file = (out / ".lock").open("w")
-    with file:
+        handle = os.open(out, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise UserError(f"another fedssd is at work in {out}: wait for it, or name another folder") from None
         yield
+    finally:
+        os.close(handle)
 
 
 def run_cells(
@@ -195,13 +197,20 @@ def gather(out: Path) -> None:
     under_way = out / UNDER_WAY
     with explained(out):
         for summary in sorted(under_way.rglob("summary.json")):
-            run = summary.parent
-            place = out / run.relative_to(under_way)
-            if is_finished(run) and not place.exists():
+            if is_finished(summary.parent):
+                place = _free(out / summary.parent.relative_to(under_way))
                 place.parent.mkdir(parents=True, exist_ok=True)
-                run.rename(place)
+                summary.parent.rename(place)
         if under_way.exists():
             shutil.rmtree(under_way)
+
+
+def _free(place: Path) -> Path:
+    """That folder, numbered where another recipe's run (other rounds, say) has its name."""
+    number, free = 2, place
+    while free.exists():
+        free, number = place.with_name(f"{place.name}-{number}"), number + 1
+    return free
 
 
 @dataclass(frozen=True)

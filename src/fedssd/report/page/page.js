@@ -63,6 +63,7 @@
       shape(shape(svg, "clipPath", { id: clip }), "rect", { x: left, y: top - 4, width: right - left + 5, height: bottom - top + 8 });
       const inside = shape(svg, "g", { "clip-path": `url(#${clip})` });
       if (options.zero && yLow < 0) shape(inside, "line", { class: "axis", x1: left, x2: right, y1: y(0), y2: y(0) });
+      inside.style.setProperty("--band", all.length > 3 ? 0.07 : 0.15);  // many bands on top of each other make mud
       for (const line of all) if (line.spread && line.spread.some(value => value > 0)) band(inside, line, x, y);
       for (const line of all) {
         const points = line.x.map((value, place) => `${x(value).toFixed(1)},${y(line.y[place]).toFixed(1)}`).join(" ");
@@ -212,7 +213,8 @@
     const rows = m.values.length, columns = m.values[0].length;
     const width = Math.max(host.clientWidth, 200);
     const longest = Math.max(...m.rowNames.map(name => name.length));
-    const left = clamp(longest * 6.6 + 12, 26, 92), top = 4, foot = 38;
+    const slanted = m.columnTitle === "called" && longest > 3;  // names of classes under narrow columns
+    const left = clamp(longest * 6.6 + 12, 26, 92), top = 4, foot = slanted ? 78 : 38;
     const across = Math.min((width - left - 4) / columns, m.largest ?? 46);
     const down = m.square ? across : clamp(300 / rows, 1.2, 20);
     const inner = [across * columns, down * rows];
@@ -230,13 +232,15 @@
       }
     }
     shape(svg, "rect", { class: "frame", x: left - 0.5, y: top - 0.5, width: inner[0], height: inner[1] });
-    const everyRow = Math.ceil(13 / down), everyColumn = Math.ceil((7 + 6.5 * Math.max(...m.columnNames.map(name => String(name).length))) / across);
+    const widest = slanted ? 13 : 7 + 6.5 * Math.max(...m.columnNames.map(name => String(name).length));
+    const everyRow = Math.ceil(13 / down), everyColumn = Math.ceil(widest / across);
     for (const r of range(rows)) if (r % everyRow === 0)
       shape(svg, "text", { class: "end", x: left - 6, y: top + (r + 0.5) * down + 4 }, clip(m.rowNames[r], 13));
     const step = m.columnTitle === "round" ? niceStep(everyColumn * (m.columnNames.at(-1) - m.columnNames[0] + 1) / columns) : 0;
-    for (const c of range(columns)) if (step ? c === 0 && m.columnNames[0] + step / 2 > step || m.columnNames[c] % step === 0 : c % everyColumn === 0)
-      shape(svg, "text", { class: "middle", x: left + (c + 0.5) * across, y: top + inner[1] + 15 }, m.columnNames[c]);
-    shape(svg, "text", { class: "middle", x: left + inner[0] / 2, y: top + inner[1] + 32 }, m.columnTitle);
+    for (const c of range(columns)) if (step ? m.columnNames[c] % step === 0 : c % everyColumn === 0)
+      shape(svg, "text", slanted ? { class: "end", transform: `translate(${left + (c + 0.5) * across + 4} ${top + inner[1] + 12}) rotate(-45)` }
+        : { class: "middle", x: left + (c + 0.5) * across, y: top + inner[1] + 15 }, m.columnNames[c]);
+    shape(svg, "text", { class: "middle", x: left + inner[0] / 2, y: top + inner[1] + foot - 6 }, m.columnTitle);
     return { svg, left, top, across, inner };
   }
   const niceStep = least => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find(step => step >= least) ?? Math.ceil(least);
@@ -300,7 +304,7 @@
       const values = found.whole ? range(names.length).map(r => flat.slice(r * names.length, (r + 1) * names.length).map(v => v / 100))
         : [flat.map(v => v / 100)];
       byId("credibility-caption").textContent = `${method.name}, sent in round ${found.rounds[place]}, seed ${found.seed}` + (found.whole ? "" : " (diagonal only)");
-      matrix(host, { values, rowNames: found.whole ? names : ["own"], columnNames: names.map((_, k) => found.whole ? clip(names[k], 6) : k),
+      matrix(host, { values, rowNames: found.whole ? names : ["own"], columnNames: names.map((_, k) => found.whole ? clip(names[k], 11) : k),
         columnTitle: found.whole ? "called" : "class", square: found.whole, largest: 40, label: "Credibility matrix",
         number: (r, c) => values[r][c] >= 0.005 ? String(Math.round(100 * values[r][c])) : "",
         tip: (r, c) => `${names[found.whole ? r : c]} called ${names[c]}: ${Math.round(100 * values[r][c])} %` });
@@ -352,7 +356,7 @@
       panels.forEach(([title, counts, held], at) => {
         if (held) return bars(places[at], names, held, title, "training samples");
         const values = counts.map(row => { const sum = row.reduce((a, b) => a + b, 0) || 1; return row.map(value => value / sum); });
-        matrix(places[at], { values, rowNames: names, columnNames: names.map(name => clip(name, 4)), columnTitle: "called", square: true, largest: 40, label: title,
+        matrix(places[at], { values, rowNames: names, columnNames: names.map(name => clip(name, 11)), columnTitle: "called", square: true, largest: 40, label: title,
           number: (r, c) => values[r][c] >= 0.005 ? String(Math.round(100 * values[r][c])) : "",
           tip: (r, c) => `${names[r]} called ${names[c]}: ${counts[r][c]}` });
       });
