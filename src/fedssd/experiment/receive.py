@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedssd.core import tree
-from fedssd.core.contract import Local
+from fedssd.core.contract import uploads_weights
 from fedssd.core.guard import refusals
 from fedssd.core.round import Trained, traffic
 from fedssd.engines.base import Job
@@ -57,7 +57,7 @@ def receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Rece
 def _refused(recipe: Recipe, job: Job, trained: Trained) -> dict[int, str]:
     parts = {"update": trained.got, "report": trained.reports, "memory": trained.memories}
     expected = {"memory": tree.row(job.memories, 0)}
-    if type(job.method.local).upload is Local.upload:
+    if uploads_weights(job.method.local):
         expected["update"] = job.sent["weights"]
     return refusals(parts, trained.work, expected, recipe.norm_limit)
 
