@@ -98,7 +98,7 @@ def train(
 
 def whole(command: str, flag: str, text: str) -> int:
     """A whole number that is not negative, or one line that says which flag expects it."""
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or len(text) > 18:
         raise UsageError(f"fedssd {command}: {flag} expects whole numbers that are not negative, got {text.strip()!r}")
     return int(text)
 

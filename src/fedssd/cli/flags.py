@@ -24,6 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "training": ("rounds", "epochs", "batch", "partial_batch", "lr", "momentum", "weight_decay", "lr_decay", "seed"),
     "machine": ("engine", "device", "precision", "width", "kernels", "deterministic", "checkpoint_every"),
     "evaluation": ("evaluate_every", "evaluate_local"),
+    "reliability": ("on_bad_update", "norm_limit", "faults"),
 }
 METAVARS = {int: "N", float: "X", str: "NAME"}
 RECIPE_NOTE = "What no flag says comes from --recipe, and what that does not say is the default shown here."

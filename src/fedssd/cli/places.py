@@ -47,6 +47,12 @@ def plain(word: str) -> str:
 
 
 def _asked_for(out: Path) -> Path:
+    try:
+        os.lstat(out)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # nothing there yet, or nothing there to look at: said below
+    except (OSError, ValueError) as error:  # too long, or with characters no file system takes
+        raise UserError(f"expected a folder's path for --out, got {str(out)[:40]!r}: {error.args[-1]}") from None
     if out.exists() and not out.is_dir():
         raise UserError(f"expected a folder for --out, got the file {out}: choose another")
     if out.is_dir() and any(out.iterdir()):

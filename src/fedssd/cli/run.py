@@ -90,7 +90,11 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
             f"forgetting gap {round(100 * final['forgetting'], 2) + 0.0:.2f} points"
         )
     if "diverged" in summary:
-        lines.append(f"its loss is no finite number from round {summary['diverged']} on: these figures mean nothing")
+        lines.append(f"training broke down in round {summary['diverged']}: these figures mean nothing")
+    if "dropped" in summary:
+        taken = f"{places.many(summary['dropped'], 'update')} did not go into the average (`dropped` in rounds.jsonl)"
+        unchanged = summary["unchanged_rounds"]
+        lines.append(f"{taken}; in {places.many(unchanged, 'round')} none did" if unchanged else taken)
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
     seconds = summary["seconds"]
     time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)

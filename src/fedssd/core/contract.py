@@ -209,6 +209,11 @@ def parts_of(local: Local) -> tuple[Local, ...]:
     return local.parts if isinstance(local, Sum) else (local,)
 
 
+def uploads_weights(local: Local) -> bool:
+    """Whether what goes up are the trained weights, and nothing a method made of them."""
+    return type(local).upload is Local.upload
+
+
 @dataclass(frozen=True)
 class Method:
     """A whole method: local half × server half × solver."""

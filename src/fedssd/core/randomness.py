@@ -29,6 +29,8 @@ class Purpose(IntEnum):
     AUXILIARY = 5
     SERVER = 6
     SPLIT = 7
+    FAULTY_CLIENTS = 21
+    LOST_REPLIES = 22
 
 
 def _mix(word: Any) -> Any:

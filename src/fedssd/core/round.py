@@ -23,6 +23,17 @@ class Trained(NamedTuple):
     work: Work  # each [C]
     figures: Tree  # sums over the samples seen, each [C]
 
+    def only(self, places: list[int]) -> Trained:
+        """The same of some clients only; of all of them, itself."""
+        if places == list(range(len(self.work.samples))):
+            return self
+        index = torch.tensor(places, dtype=torch.int64, device=self.work.samples.device)
+        got, local, memories, reports, figures = (
+            tree.map_tree(lambda leaf: leaf[index], part)
+            for part in (self.got, self.local, self.memories, self.reports, self.figures)
+        )
+        return Trained(got, local, memories, reports, Work(*(column[index] for column in self.work)), figures)
+
 
 def first_state(method: Method, weights: Tree) -> ServerState:
     """The server before the first round."""
@@ -43,7 +54,12 @@ def shares(work: Work) -> Tensor:
 def close_round(
     net: Net, method: Method, state: ServerState, trained: Trained, population: int, auxiliary: Auxiliary | None
 ) -> ServerState:
-    """The server's next state. Clients come in ascending order, so sums do not depend on who replied first."""
+    """The server's next state. Clients come in ascending order, so sums do not depend on who replied first.
+
+    ``trained`` holds the accepted clients only; with none of them the server stays as it was.
+    """
+    if not len(trained.work.samples):
+        return state._replace(round=state.round + 1)
     share = shares(trained.work)
     with torch.no_grad():
         weights, server = method.server.combine(
@@ -84,7 +100,7 @@ class ClientStore:
 
     def put(self, clients: list[int], memories: Tree) -> None:
         """Remember these clients' memories; called for accepted clients only."""
-        if not tree.leaves(memories):
+        if not clients or not tree.leaves(memories):
             return
         index = torch.tensor(clients)
         if not tree.leaves(self._rows):

@@ -59,6 +59,9 @@ class Recipe:
     evaluate_every: int = 1
     evaluate_local: bool = True
     checkpoint_every: str = "auto"
+    on_bad_update: str = "drop"
+    norm_limit: float = 0.0
+    faults: str = ""
     options: Options = field(default_factory=dict)
 
     @property
@@ -107,6 +110,9 @@ HELP: dict[str, str] = {
     "evaluate_every": "rounds between evaluations (the last round always is)",
     "evaluate_local": "evaluate every client's model too, not only the global one",
     "checkpoint_every": "rounds (5) or time (30s, 10m, 1h) between checkpoints, never, or auto: within 1 % of the time",
+    "on_bad_update": "a broken update (NaN, wrong shape): drop it, stop the run, or keep it (no guard)",
+    "norm_limit": "drop updates of more than so many times the cohort's median norm; 0 for never",
+    "faults": "faults to inject, such as drop=0.1,nan=2,flip=2x10; empty for none",
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
@@ -116,6 +122,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "reference", "vectorised"),
     "precision": ("fp32", "tf32", "bf16", "fp64"),
     "kernels": ("on", "off"),
+    "on_bad_update": ("drop", "stop", "keep"),
 }
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 MOST = 1_000_000_000  # of anything counted
@@ -170,6 +177,7 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
 
 def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     """The recipe itself, or one line that says which key is wrong."""
+    from fedssd.experiment.faults import parse_faults
     from fedssd.methods.registry import (
         build_local,
         build_server,
@@ -185,6 +193,7 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
             raise UserError(f"{key} expects a whole number of {bound}, got {getattr(recipe, key)}")
     _check_numbers(recipe)
     interval(recipe.checkpoint_every)
+    parse_faults(recipe.faults, recipe.clients)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     build_local(recipe.method, recipe.options, recipe.data)
     build_server(recipe.server, recipe.options)
@@ -212,6 +221,7 @@ def _check_numbers(recipe: Recipe) -> None:
         "participation": (0.0, 1.0, False),
         "momentum": (0.0, 1.0, True),
         "weight_decay": (0.0, math.inf, True),
+        "norm_limit": (0.0, math.inf, True),
     }
     for key, (low, high, low_allowed) in bounds.items():
         value = getattr(recipe, key)
@@ -242,7 +252,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"recipe {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, of whole numbers with thousands of digits
         raise UserError(f"recipe {path} is not valid TOML: {error}") from None
 
 
@@ -276,7 +286,7 @@ def _value(text: str) -> Any:
     """A value as TOML would read it, or the word itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return text
 
 

@@ -239,6 +239,12 @@ def card_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
 
 
+def diverged(line: Line) -> bool:
+    """Whether training broke down in a round: its loss is no finite number, or the guard refused every update."""
+    lost = "global" in line and line["global"]["loss"] is None
+    return lost or line.get("unchanged") == "refused"
+
+
 def summarise(federation: Federation, lines: list[Line], seconds: float) -> Summary:
     """What a run came to."""
     recipe = federation.recipe
@@ -257,14 +263,18 @@ def summarise(federation: Federation, lines: list[Line], seconds: float) -> Summ
         "recipe_hash": recipe.hash,
         "split_hash": federation.partition.hash,
     }
+    dropped = [line for line in lines if line["dropped"]]
+    if dropped:
+        summary["dropped"] = sum(len(line["dropped"]) for line in dropped)
+        summary["unchanged_rounds"] = sum("unchanged" in line for line in dropped)
+    lost = [line["round"] for line in lines if diverged(line)]
+    if lost:
+        summary["diverged"] = lost[0]
     if measured:
         last = measured[-1]
         best = max(measured, key=lambda line: line["global"]["acc"])
         summary["final"] = {"acc": last["global"]["acc"], "loss": last["global"]["loss"]}
         if "local" in last:
             summary["final"] |= {"local_acc": last["local"]["acc_mean"], "forgetting": last["forgetting"]}
-        lost = [line["round"] for line in measured if line["global"]["loss"] is None]
-        if lost:
-            summary["diverged"] = lost[0]
         summary["best"] = {"acc": best["global"]["acc"], "round": best["round"]}
     return summary

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round, traffic
+from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
 from fedssd.engines.base import Engine, Evaluation, Job
@@ -30,8 +30,9 @@ from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.interrupt import unbroken
 from fedssd.experiment.machine import Machine, cohort_size, repeatable, settle, using_threads
+from fedssd.experiment.receive import Received, newly_missing, receive
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.record import DiskError, RunFolder, Summary, header, refuse_taken, summarise
+from fedssd.experiment.record import DiskError, RunFolder, Summary, diverged, header, refuse_taken, summarise
 
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 
@@ -72,7 +73,7 @@ class Run:
 
     def move_on(self, closed: Closed) -> None:
         """Take over what a round came to: the clients remember, and the server has its next state."""
-        self.store.put(closed.clients, closed.memories)
+        self.store.put(closed.received.clients, closed.received.trained.memories)
         self.state = closed.state
 
     def go_on(self, point: Checkpoint, header: Line, device: torch.device) -> None:
@@ -96,8 +97,7 @@ class Closed(NamedTuple):
     """What a round came to, before anything is changed by it."""
 
     state: ServerState
-    clients: list[int]  # those whose update was accepted, who remember the round
-    memories: Tree
+    received: Received  # whose clients remember the round
 
 
 def run_recipe(
@@ -277,8 +277,9 @@ def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> 
                     run.move_on(one)
                 keeper.keep_if_due()
             for place, (run, line) in enumerate(zip(runs, lines, strict=True)):
-                if _diverged_now(run):
-                    listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=_divergence(run, line)))
+                notes = [_divergence(run, line)] if _diverged_now(run) else []
+                for note in [*notes, *newly_missing(run.name, run.lines)]:
+                    listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=note))
                 listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line))
         with unbroken():
             keeper.keep()
@@ -301,15 +302,14 @@ def _how_to_go_on(runs: list[Run], keeper: Keeper) -> str:
 
 
 def _diverged_now(run: Run) -> bool:
-    """Whether this round's loss, and not yet the one before, is no finite number."""
-    lost = [line for line in run.lines if "global" in line and line["global"]["loss"] is None]
+    """Whether training broke down in this round, and not before."""
+    lost = [line for line in run.lines if diverged(line)]
     return len(lost) == 1 and lost[0] is run.lines[-1]
 
 
 def _divergence(run: Run, line: Line) -> str:
-    return (
-        f"{run.name} diverged in round {line['round']}: its loss is no longer a finite number (a smaller lr may help)"
-    )
+    how = "every update was refused, so its model stays" if "unchanged" in line else "its loss is no finite number"
+    return f"{run.name} diverged in round {line['round']}: {how} (a smaller lr may help)"
 
 
 def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
@@ -324,8 +324,8 @@ def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
     with clock.measure("evaluate"):
         evaluations = _evaluate(runs[0].federation.recipe, engine, closed, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
-    found = zip(runs, jobs, trained, evaluations, strict=True)
-    return closed, [_line(run, job, one, evaluation, seconds) for run, job, one, evaluation in found]
+    found = zip(runs, jobs, closed, evaluations, strict=True)
+    return closed, [_line(run, job, one.received, evaluation, seconds) for run, job, one, evaluation in found]
 
 
 def open_job(run: Run) -> Job:
@@ -339,9 +339,10 @@ def open_job(run: Run) -> Job:
 
 
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:
-    """What the round comes to at the server, and what the clients will remember of it."""
-    state = close_round(run.federation.net, job.method, run.state, trained, len(run.rows), run.auxiliary)
-    return Closed(state, job.clients, trained.memories)
+    """What the round comes to at the server, and what the accepted clients will remember of it."""
+    received = receive(run.federation.recipe, job, trained, len(run.rows))
+    state = close_round(run.federation.net, job.method, run.state, received.trained, len(run.rows), run.auxiliary)
+    return Closed(state, received)
 
 
 def _evaluate(recipe: Recipe, engine: Engine, closed: list[Closed], trained: list[Trained]) -> list[Evaluation | None]:
@@ -349,7 +350,7 @@ def _evaluate(recipe: Recipe, engine: Engine, closed: list[Closed], trained: lis
     if closed[0].state.round % recipe.evaluate_every and closed[0].state.round < recipe.rounds:
         return [None] * len(closed)
     models = []
-    for (state, _, _), one in zip(closed, trained, strict=True):
+    for (state, _), one in zip(closed, trained, strict=True):
         alone = tree.map_tree(lambda leaf: leaf[None], state.weights)
         models.append(
             tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
@@ -359,26 +360,28 @@ def _evaluate(recipe: Recipe, engine: Engine, closed: list[Closed], trained: lis
     return [Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True)]
 
 
-def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
+def _line(run: Run, job: Job, received: Received, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
     """A round's record. ``forgetting`` is the new global model's accuracy less the mean of the local models'."""
-    up, down = traffic(job.sent, trained)
     line: Line = {"round": job.round + 1}
     if evaluation is not None:
         left = run.federation.recipe.rounds - line["round"]
-        line |= _accuracies(job, evaluation) | close_up(evaluation, job.clients, left)
-    line |= _credibility(job.sent) | _distillation(run.federation.method.local, trained)
-    return line | {"clients": job.clients, "dropped": {}, "bytes_up": up, "bytes_down": down, "seconds": seconds}
+        line |= _accuracies(job, received, evaluation) | close_up(evaluation, job.clients, left)
+    line |= _credibility(job.sent) | _distillation(run.federation.method.local, received.trained)
+    line |= {"clients": job.clients, "dropped": {str(client): why for client, why in received.dropped.items()}}
+    line |= {} if received.clients else {"unchanged": "refused" if received.bytes_up else "lost"}
+    return line | {"bytes_up": received.bytes_up, "bytes_down": received.bytes_down, "seconds": seconds}
 
 
-def _accuracies(job: Job, evaluation: Evaluation) -> Line:
+def _accuracies(job: Job, received: Received, evaluation: Evaluation) -> Line:
     accuracy, by_class = evaluation.accuracy.tolist(), evaluation.class_accuracy
     loss = float(evaluation.loss[0])
     measured = {"acc": accuracy[0], "loss": loss if math.isfinite(loss) else None, "class_acc": _rounded(by_class[0])}
     line: Line = {"global": measured}
-    if len(accuracy) > 1:
-        mean = sum(accuracy[1:]) / len(accuracy[1:])
-        per_client = {str(client): acc for client, acc in zip(job.clients, accuracy[1:], strict=True)}
-        line["local"] = {"acc_mean": mean, "acc": per_client, "class_acc": _rounded(by_class[1:].mean(0))}
+    if len(accuracy) > 1 and received.clients:
+        places = [1 + job.clients.index(client) for client in received.clients]
+        mean = sum(accuracy[place] for place in places) / len(places)
+        per_client = {str(client): accuracy[place] for client, place in zip(received.clients, places, strict=True)}
+        line["local"] = {"acc_mean": mean, "acc": per_client, "class_acc": _rounded(by_class[places].mean(0))}
         line["forgetting"] = accuracy[0] - mean
     return line
 
@@ -393,7 +396,7 @@ def _credibility(sent: Tree) -> Line:
 
 def _distillation(local: Local, trained: Trained) -> Line:
     """How much was distilled, as means over every sample that was trained on this round; for methods with a teacher."""
-    if all(type(part).targets is Local.targets for part in parts_of(local)):
+    if all(type(part).targets is Local.targets for part in parts_of(local)) or not len(trained.work.samples):
         return {}
     sums = {name: float(value.sum()) for name, value in trained.figures.items()}
     count, entropy, penalty = (sums.pop(name) for name in ("count", "entropy", "penalty"))

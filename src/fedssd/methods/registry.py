@@ -19,9 +19,13 @@ from fedssd.methods.fedprox import FedProx
 from fedssd.methods.fedssd import FedSSD
 from fedssd.methods.moon import MOON
 from fedssd.methods.scaffold import Scaffold
+from fedssd.methods.servers.clipping import Clipping
 from fedssd.methods.servers.feddf import FedDF
 from fedssd.methods.servers.fednova import FedNova
 from fedssd.methods.servers.ida import IDA
+from fedssd.methods.servers.krum import Krum
+from fedssd.methods.servers.median import Median
+from fedssd.methods.servers.trimmed_mean import TrimmedMean
 
 LOCALS: dict[str, type[Local]] = {
     kind.name: kind
@@ -39,7 +43,9 @@ LOCALS: dict[str, type[Local]] = {
         FedGKD,
     )
 }
-SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server, FedNova, IDA, FedDF)}
+SERVERS: dict[str, type[Server]] = {
+    kind.name: kind for kind in (Server, FedNova, IDA, FedDF, Median, TrimmedMean, Krum, Clipping)
+}
 
 Half = TypeVar("Half", Local, Server)
 Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value
@@ -56,11 +62,18 @@ def summands(spec: str) -> list[str]:
     while pieces:
         end = next((place for place, piece in enumerate(pieces) if ".py:" in piece), 0)
         whole = "+".join(pieces[: end + 1])
-        in_path = "/" in pieces[0] or Path(whole.strip().partition(".py:")[0] + ".py").is_file()
+        in_path = "/" in pieces[0] or _is_file(whole.strip().partition(".py:")[0] + ".py")
         count = end + 1 if in_path and pieces[0].strip() not in LOCALS else 1
         found.append("+".join(pieces[:count]))
         pieces = pieces[count:]
     return found
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # no path, but something longer than one may be
+        return False
 
 
 def _kind(name: str) -> type[Local]:

@@ -78,7 +78,7 @@ class Table:
 
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
-    diverged: tuple[str, ...] = ()  # runs whose loss stopped being a finite number
+    diverged: tuple[str, ...] = ()  # runs whose training broke down
 
     @property
     def columns(self) -> list[Column]:

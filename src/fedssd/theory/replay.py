@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.net import Net
-from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
-from fedssd.engines.base import Engine, Job, World
+from fedssd.engines.base import Engine, World
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import Federation, assemble
 from fedssd.experiment.machine import cohort_size
+from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.run import Run, close_job, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
@@ -82,8 +82,7 @@ def _rounds(federation: Federation, recorded: str | None) -> Iterator[RoundMeasu
     run = start(federation, None, device)
     for _ in range(federation.recipe.rounds):
         weights = run.state.weights
-        job, trained = _train(run, engine)
-        yield _measure(run, world, weights, job, trained)
+        yield _measure(run, world, weights, _train(run, engine))
 
 
 def _engine(federation: Federation, world: World, recorded: str | None) -> Engine:
@@ -95,22 +94,25 @@ def _engine(federation: Federation, world: World, recorded: str | None) -> Engin
     )
 
 
-def _train(run: Run, engine: Engine) -> tuple[Job, Trained]:
+def _train(run: Run, engine: Engine) -> Received:
     """One round of the run, which moves on."""
     job = open_job(run)
     (trained,) = engine.train([job])
-    run.move_on(close_job(run, job, trained))
-    return job, trained
+    closed = close_job(run, job, trained)
+    run.move_on(closed)
+    if not closed.received.clients:
+        raise UserError(f"nobody's update was accepted in round {run.state.round}, so there is nothing to measure")
+    return closed.received
 
 
-def _measure(run: Run, world: World, weights: Tree, job: Job, trained: Trained) -> RoundMeasure:
+def _measure(run: Run, world: World, weights: Tree, received: Received) -> RoundMeasure:
     """Buffers stay those of the model sent down, except in the loss after the round."""
     net, sent = run.federation.net, flat(weights)
     objectives = objectives_of(net, weights, world, run.rows)
     gradient, dissimilarity = measure_gradients(objectives, sent)
     participants = [
-        measure_participant(client, objectives[client], sent, flat(tree.row(trained.local, place)))
-        for place, client in enumerate(job.clients)
+        measure_participant(client, objectives[client], sent, flat(tree.row(received.trained.local, place)))
+        for place, client in enumerate(received.clients)
     ]
     loss = global_loss(objectives, sent)
     now = run.state.weights

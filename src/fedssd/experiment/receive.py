@@ -1,0 +1,73 @@
+"""From what the clients trained to what the server half sees: faults on the way, then the guard at the door."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedssd.core import tree
+from fedssd.core.contract import uploads_weights
+from fedssd.core.guard import refusals
+from fedssd.core.round import Trained, traffic
+from fedssd.engines.base import Job
+from fedssd.errors import UserError
+from fedssd.experiment.events import Line
+from fedssd.experiment.faults import parse_faults
+from fedssd.experiment.recipe import Recipe
+
+
+class Received(NamedTuple):
+    """A round's replies as the server has them."""
+
+    clients: list[int]  # whose updates were accepted, ascending
+    trained: Trained  # theirs, in that order
+    dropped: dict[int, str]  # every other client of the cohort, and why
+    bytes_up: int  # of every reply that arrived, the refused among them
+    bytes_down: int
+
+
+def receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Received:
+    """What is left of a cohort's replies; ``stop`` raises at the first one that is refused."""
+    _, bytes_down = traffic(job.sent, trained)
+    faults = parse_faults(recipe.faults, population)
+    lost: dict[int, str] = {}
+    if faults:
+        lost = faults.lost(job, trained.work.steps, population)
+        trained = faults.corrupted(job, trained, population)
+    here = [place for place in range(len(job.clients)) if place not in lost]
+    trained = trained.only(here)
+    bytes_up, _ = traffic(job.sent, trained)
+    refused = {} if recipe.on_bad_update == "keep" else _refused(recipe, job, trained)
+    if refused and recipe.on_bad_update == "stop":
+        place, why = next(iter(refused.items()))
+        raise UserError(
+            f"stopped in round {job.round + 1}: client {job.clients[here[place]]} is refused ({why}), "
+            "and on_bad_update is stop: drop would go on without it"
+        )
+    kept = [place for place in range(len(here)) if place not in refused]
+    dropped = lost | {here[place]: why for place, why in refused.items()}
+    return Received(
+        [job.clients[here[place]] for place in kept],
+        trained.only(kept),
+        {job.clients[place]: dropped[place] for place in sorted(dropped)},
+        bytes_up,
+        bytes_down,
+    )
+
+
+def _refused(recipe: Recipe, job: Job, trained: Trained) -> dict[int, str]:
+    parts = {"update": trained.got, "report": trained.reports, "memory": trained.memories}
+    expected = {"memory": tree.row(job.memories, 0)}
+    if uploads_weights(job.method.local):
+        expected["update"] = job.sent["weights"]
+    return refusals(parts, trained.work, expected, recipe.norm_limit)
+
+
+def newly_missing(run: str, lines: list[Line]) -> list[str]:
+    """Remarks on the last round, where it is the first without somebody's update or the first without anybody's."""
+    notes = []
+    if lines[-1]["dropped"] and not any(line["dropped"] for line in lines[:-1]):
+        client, why = next(iter(lines[-1]["dropped"].items()))
+        notes.append(f"{run}: round {lines[-1]['round']} goes on without client {client} ({why})")
+    if lines[-1].get("unchanged") == "lost" and not any("unchanged" in line for line in lines[:-1]):
+        notes.append(f"{run}: no reply came in round {lines[-1]['round']}, so the global model stays as it was")
+    return notes
