@@ -15,11 +15,11 @@ from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server, ServerState
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule, plan_client
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
+from fedssd.engines import build_engine
 from fedssd.engines.base import Job, World
-from fedssd.engines.reference import ReferenceEngine
 
 torch.set_num_threads(1)
 
@@ -72,22 +72,22 @@ class Scene:
     schedule: Schedule
     seed: int
 
-    def ours(self, local: Local, server: Server | None = None) -> list[Round]:
-        """Every round of the task with the reference engine."""
+    def ours(self, local: Local, server: Server | None = None, engine: str = "reference") -> list[Round]:
+        """Every round of the task."""
         task = self.task
         method = Method(local, server or Server(), SGD(task.lr, task.momentum, task.weight_decay))
         net, weights = Net(self.model), weights_of(self.model)
         world = World(task.x, task.y, task.x, task.y, task.classes, Plain(), torch.float64)
-        engine = ReferenceEngine(net, world, self.schedule)
+        runner = build_engine(engine, net, world, self.schedule, "fp64", 0, lambda text: None)
         auxiliary = Auxiliary(task.auxiliary_x, task.auxiliary_y)
         state, store, rounds = first_state(method, weights), ClientStore(len(task.clients)), []
         everybody = list(range(len(task.clients)))
         for cohort in task.cohorts:
             sent = open_round(net, method, state, auxiliary)
-            first = local.memory(sent)
+            first = first_memory(method, state, sent)
             rows = [task.clients[client] for client in cohort]
             job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first))
-            (trained,) = engine.train([job])
+            (trained,) = runner.train([job])
             state = close_round(net, method, state, trained, len(task.clients), auxiliary)
             store.put(cohort, trained.memories)
             kept = store.get(everybody, first)

@@ -31,6 +31,7 @@ from fedssd.methods.registry import LOCALS, without_strength
 from fedssd.models import initial_weights
 
 WITH_STRENGTH = [name for name, kind in LOCALS.items() if kind.strength]
+SHARING = [name for name, kind in LOCALS.items() if kind.shares_weights]  # the others: test_distillation_systems.py
 Distance = Callable[[Tree, Tree], float]
 
 
@@ -48,7 +49,7 @@ def fedavg(scene: Any) -> list[Any]:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", WITH_STRENGTH)
+@pytest.mark.parametrize("name", [name for name in WITH_STRENGTH if name in SHARING])
 def test_strength_zero_is_fedavg_bit_for_bit(scene: Any, fedavg: list[Any], distance: Distance, name: str) -> None:
     local = LOCALS[name](**{LOCALS[name].strength: 0.0})
     for mine, plain in zip(scene.ours(local), fedavg, strict=True):
@@ -68,7 +69,7 @@ def test_every_method_but_fedavg_has_a_strength_that_is_not_zero_by_default() ->
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", LOCALS)
+@pytest.mark.parametrize("name", SHARING)
 def test_defaults_are_not_fedavg(scene: Any, fedavg: list[Any], distance: Distance, name: str) -> None:
     """With default options every method moves the weights somewhere else than FedAvg (FedSSD a little)."""
     moved = distance(scene.ours(LOCALS[name]())[-1].state.weights, fedavg[-1].state.weights)
@@ -368,7 +369,7 @@ def model_bytes(scene: Any) -> int:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", LOCALS)
+@pytest.mark.parametrize("name", SHARING)
 def test_bytes_up_and_down(scene: Any, name: str) -> None:
     """In model sizes a client and round: 1 up and 1 down; FedSSD K² floats more down, FedCurv w, F and F⊙w each way,
     SCAFFOLD 2 each way, FedGKD a second model down."""
@@ -461,6 +462,8 @@ def test_memories_do_not_start_at_random_or_alias(scene: Any, name: str) -> None
 @pytest.mark.parametrize("name", LOCALS)
 def test_the_same_seed_twice_is_bit_identical(scenes: Callable[..., Any], name: str) -> None:
     one, other = scenes().ours(LOCALS[name]()), scenes().ours(LOCALS[name]())
+    for a, b in zip(tree.leaves(one[-1].trained.local), tree.leaves(other[-1].trained.local), strict=True):
+        assert torch.equal(a, b)
     for a, b in zip(tree.leaves(one[-1].state.weights), tree.leaves(other[-1].state.weights), strict=True):
         assert torch.equal(a, b)
 

@@ -75,17 +75,25 @@ class Local:
     needs_auxiliary: ClassVar[bool] = False
     needs_head: ClassVar[bool] = False  # the FedSSD paper gives this method a projection head
     reads_data: ClassVar[bool] = False  # finish() looks at the client's data
+    shares_weights: ClassVar[bool] = True  # weights travel; else each client keeps a model of its own in its memory
 
     def server_memory(self, weights: Tree) -> Tree:
         """What the server keeps between rounds for this method."""
         return {}
 
     def broadcast(self, net: Net, weights: Tree, memory: Tree, auxiliary: Auxiliary | None) -> Tree:
-        """What is sent to the clients beside the weights."""
+        """What is sent to the clients beside the weights, or in their place where no weights are shared.
+
+        Its keys may be missing while nobody has said anything yet: a hook then finds them missing in ``sent``.
+        """
         return {}
 
     def memory(self, sent: Tree) -> Tree:
-        """What a client keeps between rounds, as it is before its first participation."""
+        """What a client keeps between rounds, as it is before its first participation.
+
+        Only here ``sent["weights"]`` is there for a method that shares no weights, too: the model a client starts
+        with, which follows from the seed and does not travel.
+        """
         return {}
 
     def start(self, sent: Tree, memory: Tree) -> Tree:
@@ -217,6 +225,11 @@ class Method:
     server: Server = field(default_factory=Server)
     solver: SGD = field(default_factory=SGD)
 
+    def __post_init__(self) -> None:
+        reason = meaningless(self.local, self.server)
+        if reason:
+            raise ValueError(reason)
+
     @property
     def needs_auxiliary(self) -> bool:
         return self.server.needs_auxiliary or any(part.needs_auxiliary for part in parts_of(self.local))
@@ -230,11 +243,21 @@ class Method:
         return any(part.reads_data for part in parts_of(self.local))
 
 
+def meaningless(local: Local, server: Server) -> str:
+    """Why these two halves cannot go together, or nothing."""
+    if not local.shares_weights and type(server) is not Server:
+        return (
+            f"method {local.name!r} shares no weights, and server half {server.name!r} combines weights: "
+            f"leave the server half out"
+        )
+    return ""
+
+
 class ServerState(NamedTuple):
     """Everything the server has between two rounds."""
 
     round: int
-    weights: Tree
+    weights: Tree  # the global model; where no weights are shared, the one every client started from
     local: Tree  # memory of the local half
     server: Tree  # memory of the server half
 

@@ -32,7 +32,13 @@ def first_state(method: Method, weights: Tree) -> ServerState:
 def open_round(net: Net, method: Method, state: ServerState, auxiliary: Auxiliary | None) -> Tree:
     """What goes down to every client of the round."""
     with torch.no_grad():
-        return {"weights": state.weights, **method.local.broadcast(net, state.weights, state.local, auxiliary)}
+        said = method.local.broadcast(net, state.weights, state.local, auxiliary)
+    return {"weights": state.weights, **said} if method.local.shares_weights else said
+
+
+def first_memory(method: Method, state: ServerState, sent: Tree) -> Tree:
+    """What a client has that takes part for the first time."""
+    return method.local.memory({"weights": state.weights, **sent})
 
 
 def shares(work: Work) -> Tensor:
@@ -45,10 +51,10 @@ def close_round(
 ) -> ServerState:
     """The server's next state. Clients come in ascending order, so sums do not depend on who replied first."""
     share = shares(trained.work)
+    weights, server = state.weights, state.server
     with torch.no_grad():
-        weights, server = method.server.combine(
-            net, state.weights, state.server, trained.got, share, trained.work, auxiliary
-        )
+        if method.local.shares_weights:
+            weights, server = method.server.combine(net, weights, server, trained.got, share, trained.work, auxiliary)
         reports = Reports(trained.reports, share, len(share) / population)
         local = method.local.absorb(state.local, weights, reports)
     return ServerState(state.round + 1, weights, local, server)
@@ -76,11 +82,11 @@ class ClientStore:
         if not bool(self._known.any()):
             return tree.map_tree(lambda leaf: leaf.expand(len(clients), *leaf.shape).clone(), first)
 
-        def rows(kept: Tensor, fresh: Tensor) -> Tensor:
+        def rows(fresh: Tensor, kept: Tensor) -> Tensor:
             known = self._known[index].to(kept.device).view(-1, *[1] * fresh.dim())
             return torch.where(known, kept[index.to(kept.device)], fresh)
 
-        return tree.map_tree(rows, self._rows, first)
+        return tree.map_tree(rows, first, self._rows)
 
     def put(self, clients: list[int], memories: Tree) -> None:
         """Remember these clients' memories; called for accepted clients only."""

@@ -233,7 +233,8 @@ def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) ->
 
 def _warnings(method: Method, recipe: Recipe) -> list[str]:
     notes = [
-        f"the strength of {name!r} is 0: it adds nothing to cross-entropy and is FedAvg"
+        f"the strength of {name!r} is 0: it adds nothing to cross-entropy and "
+        + ("is FedAvg" if method.local.shares_weights else "every client trains alone")
         for name in without_strength(method.local)
     ]
     if method.needs_head and recipe.head == "off":

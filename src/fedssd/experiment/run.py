@@ -16,7 +16,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round, traffic
+from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, open_round, traffic
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Evaluation, Job
@@ -51,7 +51,7 @@ class Run:
     rows: list[Tensor]
     auxiliary: Auxiliary | None
     folder: RunFolder | None
-    recorded: Tree  # the global weights the last line speaks of: an interrupted round leaves no trace
+    recorded: Tree  # the weights the last line speaks of: an interrupted round leaves no trace
     lines: list[Line] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -64,6 +64,13 @@ class Run:
         method, recipe = self.federation.method, self.federation.recipe
         lr = recipe.lr * recipe.lr_decay**self.state.round
         return replace(method, solver=replace(method.solver, lr=lr))
+
+    def weights(self) -> Tree:
+        """The global model; where no weights are shared, every client's own, stacked."""
+        if self.federation.method.local.shares_weights:
+            return self.state.weights
+        first = {"model": self.state.weights}
+        return self.store.get(list(range(len(self.rows))), first)["model"]
 
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
@@ -168,7 +175,7 @@ def _loop(runs: list[Run], engine: Engine, listen: Listener) -> None:
             for run, line in zip(runs, lines, strict=True):
                 run.seconds = time.perf_counter() - begun
                 run.lines.append(line)
-                run.recorded = run.state.weights
+                run.recorded = run.weights()
                 if run.folder:
                     run.folder.add(line)
             for place, (run, line) in enumerate(zip(runs, lines, strict=True)):
@@ -216,7 +223,7 @@ def open_job(run: Run) -> Job:
     sent = open_round(federation.net, method, run.state, run.auxiliary)
     recipe = federation.recipe
     clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
-    memories = run.store.get(clients, method.local.memory(sent))
+    memories = run.store.get(clients, first_memory(method, run.state, sent))
     return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
 
 
@@ -227,10 +234,16 @@ def close_job(run: Run, job: Job, trained: Trained) -> None:
 
 
 def _evaluate(runs: list[Run], engine: Engine, trained: list[Trained]) -> list[Evaluation | None]:
-    """The new global model and, where wanted, the clients' models that went into it, all in one batch."""
+    """The new global model and, where wanted, the clients' models that went into it, all in one batch.
+
+    Without a shared model the mean over the round's clients stands in for the global model.
+    """
     recipe = runs[0].federation.recipe
     if runs[0].state.round % recipe.evaluate_every and runs[0].state.round < recipe.rounds:
         return [None] * len(runs)
+    if not runs[0].federation.method.local.shares_weights:
+        own = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *[one.local for one in trained]))
+        return [_with_mean(found) for found in _split(own, len(runs))]
     models = []
     for run, one in zip(runs, trained, strict=True):
         alone = tree.map_tree(lambda leaf: leaf[None], run.state.weights)
@@ -238,8 +251,18 @@ def _evaluate(runs: list[Run], engine: Engine, trained: list[Trained]) -> list[E
             tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
         )
     found = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *models))
-    size = len(found.loss) // len(runs)
-    return [Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True)]
+    return list(_split(found, len(runs)))
+
+
+def _split(found: Evaluation, runs: int) -> Iterator[Evaluation]:
+    size = len(found.loss) // runs
+    return (Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True))
+
+
+def _with_mean(found: Evaluation) -> Evaluation:
+    """The clients' mean before the clients: all were asked the same, so added counts have the mean of the shares."""
+    counts, loss = found
+    return Evaluation(torch.cat([counts.sum(0, keepdim=True), counts]), torch.cat([loss.mean(0, keepdim=True), loss]))
 
 
 def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:

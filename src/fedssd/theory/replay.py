@@ -44,6 +44,8 @@ def replay(folder: Path, rounds: int | None = None, listen: Listener = ignore) -
     if rounds is not None:
         recipe = replace(recipe, rounds=min(rounds, recipe.rounds))
     federation = assemble(recipe)
+    if not federation.method.local.shares_weights:
+        raise UserError(f"the theorem speaks of a global model, and {recipe.method!r} has none: take another run")
     measured = []
     for done, one in enumerate(_rounds(federation, _recorded_engine(folder)), 1):
         measured.append(one)

@@ -66,7 +66,6 @@ class VectorisedEngine:
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Local training of every job's cohort; jobs share a method but for its numbers, a model and a round."""
         same_program(jobs)
-        self._footprint(jobs[0].sent["weights"])
         self._choose_width(jobs[0])
         with _arithmetic(self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
@@ -101,9 +100,9 @@ class VectorisedEngine:
                 self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
 
     def _choose_width(self, job: Job) -> None:
+        size = self._footprint(job.method.local.start(job.sent, tree.row(job.memories, 0)))
         if self.width is not None:
             return
-        size = self._footprint(job.sent["weights"])
         self.width = sizing.default_width(size, self.schedule.batch, self.world.device)
         self.notice(f"vectorised: up to {self.width} models of {size.parameters:,} parameters at once")
 

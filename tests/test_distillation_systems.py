@@ -1,0 +1,112 @@
+"""FD against a witness from its paper, on both engines, and the laws of methods without shared weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import witness_distillation as witness
+from conftest import make_scene
+from torch import Tensor
+
+from fedssd.core import tree
+from fedssd.core.contract import ClientData, Local, Method, Server
+from fedssd.core.net import Outputs
+from fedssd.core.round import traffic
+from fedssd.errors import UserError
+from fedssd.methods.fd import FD, class_outputs
+from fedssd.methods.registry import LOCALS, SERVERS, build_local
+
+TOLERANCE = 1e-10
+BITES = 1e-4
+ENGINES = ("reference", "vectorised")
+OWN = [name for name, kind in LOCALS.items() if not kind.shares_weights]
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "batch-norm"])
+def scene(request: pytest.FixtureRequest) -> Any:
+    return make_scene(batch_norm=request.param)
+
+
+def furthest(rounds: list[Any], expected: list[dict[int, dict[str, Tensor]]]) -> float:
+    """The largest difference between the clients' own models and the witness's, over all rounds."""
+    worst = 0.0
+    for mine, states in zip(rounds, expected, strict=True):
+        for client, memory in mine.memories.items():
+            found = {**memory["model"]["params"], **memory["model"]["buffers"]}
+            its = {key: value for key, value in states[client].items() if not key.endswith("num_batches_tracked")}
+            assert found.keys() == its.keys()
+            worst = max(worst, *(float((found[key] - its[key]).abs().max()) for key in its))
+    return worst
+
+
+def same_model(scene: Any) -> dict[int, Any]:
+    return dict.fromkeys(range(len(scene.task.clients)), scene.model)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fd_equals_its_witness(scene: Any, engine: str) -> None:
+    found = scene.ours(FD(gamma=0.7), engine=engine)
+    assert furthest(found, witness.fd(same_model(scene), scene.task, 0.7)) <= TOLERANCE
+    assert furthest(found, witness.fd(same_model(scene), scene.task, 0.0)) > BITES
+
+
+def test_fd_s_table_by_hand() -> None:
+    """Outputs .9/.1 and .5/.5 on class 0, of class 1 only padding: the mean is .7/.3, and class 1 is not held."""
+
+    class Says:
+        def __call__(self, weights: Any, x: Tensor) -> Outputs:
+            return Outputs(x.log(), x)
+
+    x = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]], dtype=torch.float64)
+    data = ClientData(x, torch.tensor([0, 0, 1]), torch.tensor([1.0, 1.0, 0.0]), lambda stored: stored)
+    found = class_outputs(Says(), {}, data)  # type: ignore[arg-type]
+    expected = torch.tensor([[0.7, 0.3], [0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(found["outputs"], expected, rtol=0, atol=1e-15)
+    assert found["held"].tolist() == [1, 0]
+
+
+def test_fd_sends_tables_and_no_weights(scene: Any) -> None:
+    """K² + K numbers a client each way, whatever the model's size; down nothing in the first round."""
+    first, second, _ = scene.ours(FD())
+    classes = scene.task.classes
+    one = 8 * (classes**2 + classes)
+    assert traffic(first.sent, first.trained) == (3 * one, 0)
+    assert traffic(second.sent, second.trained) == (3 * one, 3 * one)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_clients_that_sit_out_keep_their_model(scene: Any, name: str) -> None:
+    rounds = scene.ours(LOCALS[name]())
+    for before, after, cohort in zip(rounds, rounds[1:], scene.task.cohorts[1:], strict=False):
+        for client, memory in after.memories.items():
+            pairs = zip(tree.leaves(memory["model"]), tree.leaves(before.memories[client]["model"]), strict=True)
+            assert all(torch.equal(a, b) for a, b in pairs) == (client not in cohort)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_server_learns_no_weights(scene: Any, name: str) -> None:
+    rounds = scene.ours(LOCALS[name]())
+    for one in rounds:
+        assert "weights" not in one.sent
+        assert not tree.leaves(one.trained.got)
+        assert one.state.weights is rounds[0].state.weights
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("server", [name for name in SERVERS if name != "fedavg"])
+@pytest.mark.parametrize("name", OWN)
+def test_a_server_half_with_nothing_to_combine_is_refused(name: str, server: str) -> None:
+    with pytest.raises(ValueError, match="shares no weights"):
+        Method(LOCALS[name](), SERVERS[server]())
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", OWN)
+def test_a_sum_with_a_method_that_shares_no_weights_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="stands alone"):
+        build_local(f"fedprox+{name}")
+    with pytest.raises(ValueError, match="stands alone"):
+        LOCALS[name]() + Local()
+    assert Method(LOCALS[name](), Server()).local.name == name
