@@ -86,7 +86,8 @@ class Scene:
             sent = open_round(net, method, state, auxiliary)
             first = first_memory(method, state, sent)
             rows = [task.clients[client] for client in cohort]
-            job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first))
+            public = auxiliary.x if local.needs_public else None
+            job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first), public)
             (trained,) = runner.train([job])
             state = close_round(net, method, state, trained, len(task.clients), auxiliary)
             store.put(cohort, trained.memories)

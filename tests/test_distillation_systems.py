@@ -1,4 +1,4 @@
-"""FD against a witness from its paper, on both engines, and the laws of methods without shared weights."""
+"""FD, FedMD and Cronus against witnesses from their papers on both engines, and the laws of what they share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.contract import ClientData, Local, Method, Server
 from fedssd.core.net import Outputs
+from fedssd.core.plan import Phase, plan_phase
 from fedssd.core.round import traffic
 from fedssd.errors import UserError
+from fedssd.methods.cronus import Cronus, robust_mean
 from fedssd.methods.fd import FD, class_outputs
+from fedssd.methods.fedmd import FedMD
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
 
 TOLERANCE = 1e-10
@@ -50,6 +53,82 @@ def test_fd_equals_its_witness(scene: Any, engine: str) -> None:
     found = scene.ours(FD(gamma=0.7), engine=engine)
     assert furthest(found, witness.fd(same_model(scene), scene.task, 0.7)) <= TOLERANCE
     assert furthest(found, witness.fd(same_model(scene), scene.task, 0.0)) > BITES
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fedmd_equals_its_witness(scene: Any, engine: str) -> None:
+    found = scene.ours(FedMD(lam=1.5, digest=2), engine=engine)
+    models, digest = same_model(scene), order(scene, Phase("public", 2))
+    assert furthest(found, witness.fedmd(models, scene.task, 1.5, digest)) <= TOLERANCE
+    assert furthest(found, witness.fedmd(models, scene.task, 0.0, digest)) > BITES
+
+
+@pytest.mark.parametrize(("corrupted", "filters"), [(0.4, 1), (0.0, 2)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cronus_equals_its_witness(scene: Any, corrupted: float, filters: int, engine: str) -> None:
+    found = scene.ours(Cronus(0.8, corrupted, filters), engine=engine)
+    models, mixed = same_model(scene), order(scene, Phase("both"))
+    assert furthest(found, witness.cronus(models, scene.task, 0.8, corrupted, filters, mixed)) <= TOLERANCE
+    assert furthest(found, witness.cronus(models, scene.task, 0.0, corrupted, filters, mixed)) > BITES
+    if corrupted:
+        assert furthest(found, witness.cronus(models, scene.task, 0.8, 0.0, filters, mixed)) > BITES
+
+
+def order(scene: Any, phase: Phase) -> Any:
+    """Which samples a client goes through in a phase: public ones counted from 0, or behind its own."""
+    task = scene.task
+
+    def steps(round_: int, client: int) -> list[Tensor]:
+        own = len(task.clients[client])
+        found = plan_phase(phase, scene.schedule, scene.seed, round_, client, own, len(task.auxiliary_y))
+        return [position - own if phase.data == "public" else position for position, _ in found]
+
+    return steps
+
+
+def test_a_digest_visits_every_public_sample_once_an_epoch(scene: Any) -> None:
+    steps = order(scene, Phase("public", 2))(1, 3)
+    seen = torch.cat(steps).tolist()
+    assert sorted(seen) == sorted([*range(20), *range(20)])
+    assert seen[:20] != seen[20:]
+    assert seen != torch.cat(order(scene, Phase("public", 2))(1, 2)).tolist()  # another client, another order
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_robust_mean_equals_the_loop(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    points = torch.randn(10, 7, 4, generator=draw, dtype=torch.float64)
+    for corrupted, filters in ((0.2, 2), (0.4, 2), (0.3, 3), (0.0, 1)):
+        found = robust_mean(points, corrupted, filters)
+        for sample in range(7):
+            expected = witness.filtered_mean(list(points[:, sample]), corrupted, filters)
+            torch.testing.assert_close(found[sample], expected, rtol=0, atol=1e-12)
+
+
+def test_liars_do_not_move_the_robust_mean_and_nobody_is_left_out_of_an_honest_one() -> None:
+    honest = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).expand(8, 5, 3)
+    liars = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64).expand(2, 5, 3)
+    found = robust_mean(torch.cat([honest[:3], liars, honest[3:]]), 0.2, 2)
+    torch.testing.assert_close(found, honest[0], rtol=0, atol=1e-12)
+    points = torch.rand(6, 5, 3, dtype=torch.float64)
+    torch.testing.assert_close(robust_mean(points, 0.0, 2), points.mean(0), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", [FedMD, Cronus])
+def test_scores_of_the_public_set_travel_and_nothing_else(scene: Any, kind: type[Local]) -> None:
+    """P samples × K classes a client each way; down nothing in the first round."""
+    first, second, _ = scene.ours(kind())
+    one = 8 * len(scene.task.auxiliary_y) * scene.task.classes
+    assert traffic(first.sent, first.trained) == (3 * one, 0)
+    assert traffic(second.sent, second.trained) == (3 * one, 3 * one)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_first_round_is_plain_training(scene: Any, name: str) -> None:
+    """Nobody has said anything yet: every client does what FedAvg's clients do."""
+    one, plain = scene.ours(LOCALS[name]())[0].trained, scene.ours(Local())[0].trained
+    for a, b in zip(tree.leaves(one.local), tree.leaves(plain.local), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_fd_s_table_by_hand() -> None:

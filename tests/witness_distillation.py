@@ -7,15 +7,16 @@ Every client has a model of its own, which may be of its own kind.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from witness import State, Task
 
-LOCALS = ("fd",)  # the local halves test_distillation_systems.py compares
+LOCALS = ("fd", "fedmd", "cronus")  # the local halves test_distillation_systems.py compares
 Models = Mapping[int, nn.Module]  # client -> its model
+Order = Callable[[int, int], list[Tensor]]  # (round, client) -> places, one tensor a step
 
 
 def solver(model: nn.Module, task: Task) -> torch.optim.SGD:
@@ -62,3 +63,83 @@ def class_means(model: nn.Module, x: Tensor, y: Tensor) -> dict[int, Tensor]:
     with torch.no_grad():
         outputs = F.softmax(model(x)[0], dim=1)
     return {label: outputs[y == label].mean(0) for label in sorted(set(y.tolist()))}
+
+
+def fedmd(first: Models, task: Task, lam: float, public: Order) -> list[dict[int, State]]:
+    """Algorithm 1 after its transfer learning on labelled public data, which is left out.
+
+    The initial training is on private data. Then, again and again: communicate class scores on the public set,
+    aggregate them to their mean, digest (a solver on the mean absolute error to it), revisit (another, on one's data).
+    ``public`` says which public samples a client digests at which step.
+    """
+    models = {client: copy.deepcopy(model) for client, model in first.items()}
+    consensus: Tensor | None = None
+    rounds = []
+    for round_, cohort in enumerate(task.cohorts):
+        for client in cohort:
+            model, rows = models[client].train(), task.clients[client]
+            if consensus is not None:
+                optimiser = solver(model, task)
+                for place in public(round_, client):
+                    optimiser.zero_grad()
+                    (lam * F.l1_loss(model(task.auxiliary_x[place])[0], consensus[place])).backward()
+                    optimiser.step()
+            optimiser = solver(model, task)
+            for position in task.batches(round_, client):
+                optimiser.zero_grad()
+                F.cross_entropy(model(task.x[rows[position]])[0], task.y[rows[position]]).backward()
+                optimiser.step()
+        consensus = sum(scores(models[client], task) for client in cohort) / len(cohort)
+        rounds.append(states(models))
+    return rounds
+
+
+def scores(model: nn.Module, task: Task) -> Tensor:
+    """The class scores of the public samples: logits, as the layer before the softmax gives them."""
+    with torch.no_grad():
+        return copy.deepcopy(model).eval()(task.auxiliary_x)[0]
+
+
+def cronus(
+    first: Models, task: Task, lam: float, corrupted: float, filters: int, mixed: Order
+) -> list[dict[int, State]]:
+    """Initialisation on private data; then training on private data and on public data with the robust soft labels.
+
+    ``mixed`` goes through a client's samples and the public ones behind them.
+    """
+    models = {client: copy.deepcopy(model) for client, model in first.items()}
+    soft: Tensor | None = None
+    rounds = []
+    for round_, cohort in enumerate(task.cohorts):
+        for client in cohort:
+            model, rows = models[client].train(), task.clients[client]
+            optimiser = solver(model, task)
+            x, hard = task.x[rows], F.one_hot(task.y[rows], task.classes).to(task.x.dtype)
+            steps, weight = task.batches(round_, client), torch.ones(len(rows), dtype=x.dtype)
+            if soft is not None:
+                x, hard = torch.cat([x, task.auxiliary_x]), torch.cat([hard, soft])
+                steps = mixed(round_, client)
+                weight = torch.cat([weight, torch.full((len(soft),), lam, dtype=x.dtype)])
+            for place in steps:
+                optimiser.zero_grad()
+                each = F.cross_entropy(model(x[place])[0], hard[place], reduction="none")
+                (weight[place] * each).mean().backward()
+                optimiser.step()
+        said = {client: F.softmax(scores(models[client], task), dim=1) for client in cohort}
+        soft = torch.stack(
+            [filtered_mean([said[c][j] for c in cohort], corrupted, filters) for j in range(len(task.auxiliary_y))]
+        )
+        rounds.append(states(models))
+    return rounds
+
+
+def filtered_mean(points: list[Tensor], corrupted: float, filters: int) -> Tensor:
+    """Diakonikolas et al.'s filter: drop those that lie furthest along the first principal direction, and repeat."""
+    each = int(corrupted * len(points) / filters + 1e-9)
+    for _ in range(filters):
+        centre = sum(points) / len(points)
+        matrix = torch.stack([point - centre for point in points])
+        direction = torch.linalg.svd(matrix, full_matrices=False).Vh[0]
+        ranked = sorted(points, key=lambda point: abs(float((point - centre) @ direction)))
+        points = ranked[: len(ranked) - each]
+    return sum(points) / len(points)

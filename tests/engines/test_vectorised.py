@@ -87,7 +87,8 @@ class Setting:
         clients = sample_cohort(seed, round_, len(SIZES), COHORT)
         sent = open_round(self.net, method, state, self.auxiliary)
         memories = store.get(clients, first_memory(method, state, sent))
-        return Job(method, sent, seed, round_, clients, [self.rows[client] for client in clients], memories)
+        public = self.auxiliary.x if method.local.needs_public else None
+        return Job(method, sent, seed, round_, clients, [self.rows[client] for client in clients], memories, public)
 
 
 def local_named(spec: str, factor: float = 1.0) -> Local:

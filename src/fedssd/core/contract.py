@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs
+from fedssd.core.plan import Phase
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 
@@ -24,9 +25,19 @@ class Batch(NamedTuple):
     """What a client trains on in one step."""
 
     x: Tensor  # [B, …] ready for the model
-    y: Tensor  # [B]
+    y: Tensor  # [B], the class; −1 − j for sample j of the public set, which has no label
     mask: Tensor  # [B], 1 for a sample and 0 for padding
     samples: Tensor  # n_i, how many samples the client holds
+
+    @property
+    def labelled(self) -> Tensor:
+        """1 for the client's own samples, 0 for those of the public set, [B]."""
+        return (self.y >= 0).to(self.mask.dtype)
+
+    @property
+    def public(self) -> Tensor:
+        """The place of each sample in the public set, [B]; 0 for the client's own."""
+        return (-1 - self.y).clamp(min=0)
 
 
 class Work(NamedTuple):
@@ -44,10 +55,11 @@ class ClientData(NamedTuple):
     y: Tensor  # [n]
     mask: Tensor  # [n], 0 for padding
     prepare: Callable[[Tensor], Tensor]  # stored samples to model inputs, without augmentation
+    public: Tensor | None = None  # [P, …] the public set, ready for the model, where the method needs one
 
 
 class Auxiliary(NamedTuple):
-    """The server's small labelled set D_V, ready for the model."""
+    """The server's small labelled set D_V, ready for the model; without its labels, the public set."""
 
     x: Tensor
     y: Tensor
@@ -75,6 +87,7 @@ class Local:
     needs_auxiliary: ClassVar[bool] = False
     needs_head: ClassVar[bool] = False  # the FedSSD paper gives this method a projection head
     reads_data: ClassVar[bool] = False  # finish() looks at the client's data
+    needs_public: ClassVar[bool] = False  # clients hold the public set too, and may train on it
     shares_weights: ClassVar[bool] = True  # weights travel; else each client keeps a model of its own in its memory
 
     def server_memory(self, weights: Tree) -> Tree:
@@ -99,6 +112,10 @@ class Local:
     def start(self, sent: Tree, memory: Tree) -> Tree:
         """Where local training begins."""
         return sent["weights"]
+
+    def phases(self, sent: Tree) -> tuple[Phase, ...]:
+        """What a client goes through in this round, one after another; only which keys ``sent`` has may matter."""
+        return (Phase(),)
 
     def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
         """What the frozen teachers say about a batch; constant in the local weights."""

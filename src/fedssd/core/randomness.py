@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     AUXILIARY = 5
     SERVER = 6
     SPLIT = 7
+    PUBLIC = 8
 
 
 def _mix(word: Any) -> Any:

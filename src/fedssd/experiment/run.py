@@ -224,7 +224,9 @@ def open_job(run: Run) -> Job:
     recipe = federation.recipe
     clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
     memories = run.store.get(clients, first_memory(method, run.state, sent))
-    return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
+    public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
+    rows = [run.rows[client] for client in clients]
+    return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public)
 
 
 def close_job(run: Run, job: Job, trained: Trained) -> None:

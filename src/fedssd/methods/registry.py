@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 from fedssd.core.contract import Local, Server, Sum, meaningless, parts_of
 from fedssd.errors import UserError, nearest
 from fedssd.methods.ablation import KLDistillation, MSEDistillation
+from fedssd.methods.cronus import Cronus
 from fedssd.methods.custom import load_local
 from fedssd.methods.fd import FD
 from fedssd.methods.fedcad import FedCAD
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.fedgkd import FedGKD
+from fedssd.methods.fedmd import FedMD
 from fedssd.methods.fedntd import FedNTD
 from fedssd.methods.fedprox import FedProx
 from fedssd.methods.fedssd import FedSSD
@@ -39,6 +41,8 @@ LOCALS: dict[str, type[Local]] = {
         Scaffold,
         FedGKD,
         FD,
+        FedMD,
+        Cronus,
     )
 }
 SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server, FedNova, IDA, FedDF)}
