@@ -1,25 +1,32 @@
-"""FD, FedMD and Cronus against witnesses from their papers on both engines, and the laws of what they share."""
+"""FD, FedMD, Cronus and FedDF, with one model and with two, against witnesses from their papers, and their laws."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import witness_distillation as witness
-from conftest import make_scene
+from conftest import Plain, make_mixed, make_scene
 from torch import Tensor
 
+import fedssd
 from fedssd.core import tree
 from fedssd.core.contract import ClientData, Local, Method, Server
 from fedssd.core.net import Outputs
 from fedssd.core.plan import Phase, plan_phase
-from fedssd.core.round import traffic
+from fedssd.core.round import ClientStore, traffic
+from fedssd.core.solver import SGD
+from fedssd.engines import build_engine
+from fedssd.engines.base import Job, World
 from fedssd.errors import UserError
 from fedssd.methods.cronus import Cronus, robust_mean
 from fedssd.methods.fd import FD, class_outputs
 from fedssd.methods.fedmd import FedMD
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
+from fedssd.methods.servers.feddf import FedDF
 
 TOLERANCE = 1e-10
 BITES = 1e-4
@@ -28,8 +35,19 @@ OWN = [name for name, kind in LOCALS.items() if not kind.shares_weights]
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "batch-norm"])
-def scene(request: pytest.FixtureRequest) -> Any:
-    return make_scene(batch_norm=request.param)
+def batch_norm(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def scene(batch_norm: bool) -> Any:
+    return make_scene(batch_norm)
+
+
+@pytest.fixture(params=[make_scene, make_mixed], ids=["one model", "two models"])
+def either(request: pytest.FixtureRequest, batch_norm: bool) -> Any:
+    """All clients with one model, or with two in turn."""
+    return request.param(batch_norm)
 
 
 def furthest(rounds: list[Any], expected: list[dict[int, dict[str, Tensor]]]) -> float:
@@ -44,34 +62,134 @@ def furthest(rounds: list[Any], expected: list[dict[int, dict[str, Tensor]]]) ->
     return worst
 
 
-def same_model(scene: Any) -> dict[int, Any]:
-    return dict.fromkeys(range(len(scene.task.clients)), scene.model)
+def models_of(scene: Any) -> dict[int, Any]:
+    kinds = (scene.model, *scene.others)
+    return {client: kinds[client % len(kinds)] for client in range(len(scene.task.clients))}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fd_equals_its_witness(scene: Any, engine: str) -> None:
-    found = scene.ours(FD(gamma=0.7), engine=engine)
-    assert furthest(found, witness.fd(same_model(scene), scene.task, 0.7)) <= TOLERANCE
-    assert furthest(found, witness.fd(same_model(scene), scene.task, 0.0)) > BITES
+def test_fd_equals_its_witness(either: Any, engine: str) -> None:
+    found = either.ours(FD(gamma=0.7), engine=engine)
+    assert furthest(found, witness.fd(models_of(either), either.task, 0.7)) <= TOLERANCE
+    assert furthest(found, witness.fd(models_of(either), either.task, 0.0)) > BITES
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fedmd_equals_its_witness(scene: Any, engine: str) -> None:
-    found = scene.ours(FedMD(lam=1.5, digest=2), engine=engine)
-    models, digest = same_model(scene), order(scene, Phase("public", 2))
-    assert furthest(found, witness.fedmd(models, scene.task, 1.5, digest)) <= TOLERANCE
-    assert furthest(found, witness.fedmd(models, scene.task, 0.0, digest)) > BITES
+def test_fedmd_equals_its_witness(either: Any, engine: str) -> None:
+    found = either.ours(FedMD(lam=1.5, digest=2), engine=engine)
+    models, digest = models_of(either), order(either, Phase("public", 2))
+    assert furthest(found, witness.fedmd(models, either.task, 1.5, digest)) <= TOLERANCE
+    assert furthest(found, witness.fedmd(models, either.task, 0.0, digest)) > BITES
 
 
 @pytest.mark.parametrize(("corrupted", "filters"), [(0.4, 1), (0.0, 2)])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_cronus_equals_its_witness(scene: Any, corrupted: float, filters: int, engine: str) -> None:
-    found = scene.ours(Cronus(0.8, corrupted, filters), engine=engine)
-    models, mixed = same_model(scene), order(scene, Phase("both"))
-    assert furthest(found, witness.cronus(models, scene.task, 0.8, corrupted, filters, mixed)) <= TOLERANCE
-    assert furthest(found, witness.cronus(models, scene.task, 0.0, corrupted, filters, mixed)) > BITES
+def test_cronus_equals_its_witness(either: Any, corrupted: float, filters: int, engine: str) -> None:
+    found = either.ours(Cronus(0.8, corrupted, filters), engine=engine)
+    models, mixed = models_of(either), order(either, Phase("both"))
+    assert furthest(found, witness.cronus(models, either.task, 0.8, corrupted, filters, mixed)) <= TOLERANCE
+    assert furthest(found, witness.cronus(models, either.task, 0.0, corrupted, filters, mixed)) > BITES
     if corrupted:
-        assert furthest(found, witness.cronus(models, scene.task, 0.8, 0.0, filters, mixed)) > BITES
+        assert furthest(found, witness.cronus(models, either.task, 0.8, 0.0, filters, mixed)) > BITES
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_feddf_with_two_models_equals_its_witness(batch_norm: bool, engine: str) -> None:
+    scene = make_mixed(batch_norm)
+    server = FedDF(lr=0.01, steps=7, batch=8)
+    expected = witness.feddf(
+        [scene.model, *scene.others], scene.task, 0.01, 7, lambda step: server._rows(step, len(scene.task.auxiliary_y))
+    )
+    for mine, states in zip(scene.ours(Local(), server, engine), expected, strict=True):
+        for number, state in enumerate(states):
+            own = mine.state.weights[f"model{number}"]
+            found = {**own["params"], **own["buffers"]}
+            its = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+            assert found.keys() == its.keys()
+            assert max(float((found[key] - its[key]).abs().max()) for key in its) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", LOCALS)
+def test_engines_agree_on_clients_with_two_models(name: str) -> None:
+    """Every local half: with FedDF where weights are shared."""
+    scene, local = make_mixed(), LOCALS[name]()
+    server = FedDF(steps=3) if local.shares_weights else None
+    one, other = (scene.ours(local, server, engine)[-1] for engine in ENGINES)
+    for part in ("trained", "state"):
+        a, b = (list(tensors(getattr(found, part))) for found in (one, other))
+        assert len(a) == len(b)
+        for left, right in zip(a, b, strict=True):
+            torch.testing.assert_close(left, right, rtol=0, atol=TOLERANCE)
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors(part)
+
+
+def test_every_model_s_own_bytes_travel() -> None:
+    """Clients 0 | 1, 3 with models of 74 and 106 numbers, FedDF: each sends and hears its own kind only."""
+    scene = make_mixed()
+    small, large = (sum(p.numel() for p in model.parameters()) for model in (scene.model, *scene.others))
+    assert (small, large) == (5 * 7 + 7 + 7 * 4 + 4, 5 * 6 + 6 + 6 * 6 + 6 + 6 * 4 + 4)
+    first = scene.ours(Local(), FedDF(steps=1))[0]
+    assert traffic(first.sent, first.trained) == (8 * (small + 2 * large), 8 * (small + 2 * large))
+
+
+@pytest.mark.quick
+def test_different_models_are_refused_where_weights_are_averaged() -> None:
+    with pytest.raises(UserError, match=r"feddf.*fd, fedmd, cronus"):
+        fedssd.run("fedavg", model="cnn-small,mlp", rounds=1)
+
+
+@pytest.mark.parametrize(("method", "server"), [("fd", "fedavg"), ("fedprox", "feddf")])
+def test_a_run_with_different_models(method: str, server: str, tmp_path: Path) -> None:
+    """Round-robin over the clients; the global accuracy is the mean over clients."""
+    keys = {"rounds": 2, "epochs": 1, "auxiliary": 8, "participation": 0.5, "clients": 5, "server": server}
+    result = fedssd.run(method, model="cnn-small,mlp", out=tmp_path / "run", **keys)
+    assert set(result.weights) == {"cnn-small", "mlp"}
+    if server == "fedavg":
+        assert len(tree.leaves(result.weights["cnn-small"])[0]) == 3  # clients 0, 2 and 4
+        for line in result.rounds:
+            accuracies = line["local"]["acc"].values()
+            assert line["global"]["acc"] == pytest.approx(sum(accuracies) / len(accuracies), abs=1e-12)
+    again = fedssd.run(method, model="cnn-small,mlp", **keys)
+    assert [line["global"] for line in again.rounds] == [line["global"] for line in result.rounds]
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name != "cronus"])
+def test_no_exchange_is_training_alone(name: str) -> None:
+    """At strength 0 a client's model is what plain training on its own data makes of it.
+
+    Not so with Cronus, whose public samples fill batches even where they weigh nothing.
+    """
+    kind = LOCALS[name]
+    scene = make_scene().but(weight_decay=0.0)  # which acts in a digest without a loss, too
+    found = scene.ours(kind(**{kind.strength: 0.0}))
+    assert furthest(found, witness.fd(models_of(scene), scene.task, 0.0)) <= TOLERANCE
+
+
+def test_public_sets_of_different_sizes_train_apart() -> None:
+    """Two runs of one program whose seeds gave them public sets of 20 and 14 samples."""
+    scene = make_scene()
+    net, weights = scene.nets()
+    method = Method(FedMD(), solver=SGD(0.1, 0.9, 0.01))
+    world = World(scene.task.x, scene.task.y, scene.task.x, scene.task.y, scene.task.classes, Plain(), torch.float64)
+    jobs = []
+    for size in (20, 14):
+        sent = {"consensus": torch.zeros(size, scene.task.classes, dtype=torch.float64)}
+        memories = ClientStore(6).get([0, 1], {"model": weights})
+        public = scene.task.auxiliary_x[:size]
+        jobs.append(Job(method, sent, 3, 1, [0, 1], scene.task.clients[:2], memories, public))
+    one, other = (
+        build_engine(name, net, world, scene.schedule, "fp64", 0, lambda text: None).train(jobs) for name in ENGINES
+    )
+    for a, b in zip(tensors(tuple(one)), tensors(tuple(other)), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=TOLERANCE)
+    assert [len(found.reports["scores"][0]) for found in one] == [20, 14]
 
 
 def order(scene: Any, phase: Phase) -> Any:

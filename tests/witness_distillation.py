@@ -7,12 +7,14 @@ Every client has a model of its own, which may be of its own kind.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from witness import State, Task
+from witness_rivals import by_samples, local_training, mean_state
 
 LOCALS = ("fd", "fedmd", "cronus")  # the local halves test_distillation_systems.py compares
 Models = Mapping[int, nn.Module]  # client -> its model
@@ -143,3 +145,35 @@ def filtered_mean(points: list[Tensor], corrupted: float, filters: int) -> Tenso
         ranked = sorted(points, key=lambda point: abs(float((point - centre) @ direction)))
         points = ranked[: len(ranked) - each]
     return sum(points) / len(points)
+
+
+def feddf(
+    kinds: list[nn.Module], task: Task, lr: float, steps: int, rows: Callable[[int], Tensor]
+) -> list[list[State]]:
+    """Algorithm 3: client i has kind i mod the number of kinds; all clients together teach every kind's global model.
+
+    A kind's student starts from the mean of its own clients, or where it was if none of them took part.
+    """
+    servers = [copy.deepcopy(kind) for kind in kinds]
+    rounds = []
+    for round_, cohort in enumerate(task.cohorts):
+        trained = {
+            client: local_training(task, servers[client % len(kinds)], round_, client)[0].eval() for client in cohort
+        }
+        for number, server in enumerate(servers):
+            mine = {client: model for client, model in trained.items() if client % len(kinds) == number}
+            if mine:
+                server.load_state_dict(mean_state(mine, by_samples(mine, task)), strict=False)
+            student = server.eval()
+            optimiser = torch.optim.Adam(student.parameters(), lr=lr)
+            for step in range(steps):
+                optimiser.param_groups[0]["lr"] = lr * (1 + math.cos(math.pi * step / steps)) / 2
+                x = task.auxiliary_x[rows(step)]
+                with torch.no_grad():
+                    said = F.softmax(sum(model(x)[0] for model in trained.values()) / len(trained), dim=1)
+                optimiser.zero_grad()
+                F.kl_div(F.log_softmax(student(x)[0], dim=1), said, reduction="batchmean").backward()
+                optimiser.step()
+            server.train()
+        rounds.append([copy.deepcopy(server.state_dict()) for server in servers])
+    return rounds

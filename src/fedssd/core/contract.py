@@ -155,6 +155,7 @@ class Server:
     formula: ClassVar[str] = "w ← Σ p_i w_i"
     paper: ClassVar[str] = Local.paper
     needs_auxiliary: ClassVar[bool] = False
+    mixes_models: ClassVar[bool] = False  # combine_models() takes clients with different models
 
     def memory(self, weights: Tree) -> Tree:
         """What the server half keeps between rounds."""
@@ -165,6 +166,22 @@ class Server:
     ) -> tuple[Tree, Tree]:
         """The next global weights and the next memory; here FedAvg's mean, weighted by samples."""
         return tree.weighted_mean(share, got), memory
+
+    def combine_models(
+        self,
+        nets: Mapping[str, Net],
+        weights: Mapping[str, Tree],
+        memory: Tree,
+        got: Mapping[str, Tree],
+        share: Mapping[str, Tensor],
+        work: Mapping[str, Work],
+        auxiliary: Auxiliary | None,
+    ) -> tuple[dict[str, Tree], Tree]:
+        """:meth:`combine` for clients with different models, everything by the model's name; shares sum to one in each.
+
+        A model that no client of the round holds is missing in ``got``, ``share`` and ``work``.
+        """
+        raise ValueError(unmixable(Local(), self))
 
 
 @dataclass(frozen=True)
@@ -177,8 +194,8 @@ class Sum(Local):
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):
             raise ValueError(f"each local half may appear once in a sum, got {' + '.join(names)}")
-        for part in self.parts:  # two answers to where training begins, or to what goes up, cannot be added
-            if type(part).start is not Local.start or type(part).upload is not Local.upload:
+        for part in self.parts:  # two answers to where training begins, what it goes through or what goes up
+            if any(getattr(type(part), hook) is not getattr(Local, hook) for hook in ("start", "phases", "upload")):
                 raise ValueError(f"{part.name!r} does not train and upload the global model's weights: it stands alone")
 
     def _parts(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
@@ -268,6 +285,16 @@ def meaningless(local: Local, server: Server) -> str:
             f"leave the server half out"
         )
     return ""
+
+
+def unmixable(local: Local, server: Server) -> str:
+    """Why these two halves cannot serve clients with different models, or nothing."""
+    if not local.shares_weights or server.mixes_models:
+        return ""
+    return (
+        f"server half {server.name!r} combines the weights of one model, and the clients have different ones: "
+        "take server half 'feddf', or a method without shared weights (fd, fedmd, cronus)"
+    )
 
 
 class ServerState(NamedTuple):

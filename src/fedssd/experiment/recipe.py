@@ -74,7 +74,7 @@ HELP: dict[str, str] = {
     "auxiliary": "auxiliary samples per class at the server",
     "auxiliary_mode": "heldout: taken out of the clients; shared: left with them too",
     "augment": "moon, niid, fedntd or none; auto is moon for the paper's images, none elsewhere",
-    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data",
+    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data; several (cnn-small,mlp) go to clients in turn",
     "head": "projection head: on, off; auto gives it to methods that need it (MOON)",
     "method": "local half: a name, a sum such as fedssd+fedprox, or my_method.py:MyLoss",
     "server": "server half",

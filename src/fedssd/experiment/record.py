@@ -88,7 +88,7 @@ def header(federation: Federation, engine: str, device: torch.device) -> Line:
         "recipe_hash": federation.recipe.hash,
         "split_hash": federation.partition.hash,
         "data": federation.dataset.fingerprint,
-        "parameters": sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"])),
+        "parameters": sum(federation.parameters.values()),
     }
 
 

@@ -15,12 +15,23 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
+from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, open_round, traffic
+from fedssd.core.round import (
+    ClientStore,
+    Trained,
+    close_round,
+    first_memory,
+    first_state,
+    new_store,
+    open_round,
+    traffic,
+)
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
+from fedssd.experiment.evaluation import evaluate_round
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.recipe import Recipe
@@ -69,8 +80,11 @@ class Run:
         """The global model; where no weights are shared, every client's own, stacked."""
         if self.federation.method.local.shares_weights:
             return self.state.weights
-        first = {"model": self.state.weights}
-        return self.store.get(list(range(len(self.rows))), first)["model"]
+        everybody = list(range(len(self.rows)))
+        if isinstance(self.federation.net, Mixed):
+            first = {name: {"model": own} for name, own in self.state.weights.items()}
+            return {name: own["model"] for name, own in self.store.get(everybody, first).items()}
+        return self.store.get(everybody, {"model": self.state.weights})["model"]
 
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
@@ -133,18 +147,16 @@ def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str
             )
         return "reference", "this model cannot be batched: vmap refuses it, or it holds integers"
     sample = federation.dataset.x_train[0].numel()
-    return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
+    largest = max(federation.models.values(), key=tree.size_in_bytes)
+    return pick_engine(federation.recipe.engine, device, largest, sample, cohort_size(federation), runs)
 
 
 def describe(federation: Federation) -> str:
     """Model and split in one line."""
     recipe, sizes = federation.recipe, [len(rows) for rows in federation.partition.clients]
-    count = sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"]))
     head = " with projection head" if recipe.head == "on" else ""
-    return (
-        f"{recipe.model}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
-        f"(split {federation.partition.hash})"
-    )
+    models = ", ".join(f"{name}{head}, {count:,} parameters" for name, count in federation.parameters.items())
+    return f"{models}; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples (split {federation.partition.hash})"
 
 
 def cohort_size(federation: Federation) -> int:
@@ -162,8 +174,9 @@ def start(federation: Federation, out: Path | None, device: torch.device) -> Run
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
     folder = RunFolder(out) if out is not None else None
-    state = first_state(federation.method, weights)
-    return Run(federation, state, ClientStore(len(rows)), rows, auxiliary, folder, recorded=weights)
+    state = first_state(federation.method, weights, federation.net)
+    store = new_store(len(rows), federation.net)
+    return Run(federation, state, store, rows, auxiliary, folder, recorded=weights)
 
 
 def _loop(runs: list[Run], engine: Engine, listen: Listener) -> None:
@@ -211,7 +224,7 @@ def _round(runs: list[Run], engine: Engine) -> list[Line]:
         for run, job, one in zip(runs, jobs, trained, strict=True):
             close_job(run, job, one)
     with clock.measure("evaluate"):
-        evaluations = _evaluate(runs, engine, trained)
+        evaluations = _evaluate(runs, engine, jobs, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, trained, evaluations, strict=True)
     return [_line(run, job, one, evaluation, seconds) for run, job, one, evaluation in found]
@@ -223,7 +236,7 @@ def open_job(run: Run) -> Job:
     sent = open_round(federation.net, method, run.state, run.auxiliary)
     recipe = federation.recipe
     clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
-    memories = run.store.get(clients, first_memory(method, run.state, sent))
+    memories = run.store.get(clients, first_memory(method, run.state, sent, federation.net))
     public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
     rows = [run.rows[client] for client in clients]
     return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public)
@@ -232,39 +245,16 @@ def open_job(run: Run) -> Job:
 def close_job(run: Run, job: Job, trained: Trained) -> None:
     """The clients remember, and the server moves on."""
     run.store.put(job.clients, trained.memories)
-    run.state = close_round(run.federation.net, job.method, run.state, trained, len(run.rows), run.auxiliary)
+    net, population = run.federation.net, len(run.rows)
+    run.state = close_round(net, job.method, run.state, trained, population, run.auxiliary, job.clients)
 
 
-def _evaluate(runs: list[Run], engine: Engine, trained: list[Trained]) -> list[Evaluation | None]:
-    """The new global model and, where wanted, the clients' models that went into it, all in one batch.
-
-    Without a shared model the mean over the round's clients stands in for the global model.
-    """
-    recipe = runs[0].federation.recipe
+def _evaluate(runs: list[Run], engine: Engine, jobs: list[Job], trained: list[Trained]) -> Sequence[Evaluation | None]:
+    first, recipe = runs[0].federation, runs[0].federation.recipe
     if runs[0].state.round % recipe.evaluate_every and runs[0].state.round < recipe.rounds:
         return [None] * len(runs)
-    if not runs[0].federation.method.local.shares_weights:
-        own = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *[one.local for one in trained]))
-        return [_with_mean(found) for found in _split(own, len(runs))]
-    models = []
-    for run, one in zip(runs, trained, strict=True):
-        alone = tree.map_tree(lambda leaf: leaf[None], run.state.weights)
-        models.append(
-            tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
-        )
-    found = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *models))
-    return list(_split(found, len(runs)))
-
-
-def _split(found: Evaluation, runs: int) -> Iterator[Evaluation]:
-    size = len(found.loss) // runs
-    return (Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True))
-
-
-def _with_mean(found: Evaluation) -> Evaluation:
-    """The clients' mean before the clients: all were asked the same, so added counts have the mean of the shares."""
-    counts, loss = found
-    return Evaluation(torch.cat([counts.sum(0, keepdim=True), counts]), torch.cat([loss.mean(0, keepdim=True), loss]))
+    weights = [run.state.weights for run in runs]
+    return evaluate_round(engine, first.net, weights, jobs, trained, len(runs[0].rows), recipe.evaluate_local)
 
 
 def _line(run: Run, job: Job, trained: Trained, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
