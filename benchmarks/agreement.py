@@ -73,7 +73,8 @@ def difference(spec: str, batch_norm: bool, runs: int, rounds: int, device: str)
                 clients = sample_cohort(run, round_, len(SIZES), 4)
                 sent = open_round(net, method, states[run], auxiliary)
                 memories = stores[run].get(clients, first_memory(method, states[run], sent))
-                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories))
+                public = auxiliary.x if method.local.needs_public else None
+                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories, public))
             for run, trained in enumerate(engine.train(jobs)):
                 stores[run].put(jobs[run].clients, trained.memories)
                 states[run] = close_round(net, chosen[run], states[run], trained, len(SIZES), auxiliary)

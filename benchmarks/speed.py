@@ -64,7 +64,8 @@ class Bench:
         for seed, rows in enumerate(parts):
             clients = list(range(len(rows)))
             memories = ClientStore(len(rows)).get(clients, first_memory(method, state, sent))
-            jobs.append(Job(method, sent, seed, 0, clients, rows, memories))
+            public = some.x if method.local.needs_public else None
+            jobs.append(Job(method, sent, seed, 0, clients, rows, memories, public))
         return jobs
 
     def rows(self, sizes: list[int], seed: int = 0) -> list[Tensor]:
