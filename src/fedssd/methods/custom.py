@@ -199,6 +199,8 @@ class _Trial:
         """targets, penalty, finish and upload, as an engine would call them."""
         local, sent = self.method.local, self.sent
         memory = self._tree("memory", local.memory(self.joining))
+        if not local.shares_weights and (not isinstance(memory, dict) or "model" not in memory):
+            raise self._refuse("memory", "must hold the client's own model under 'model', as shares_weights is False")
         target = local.targets(self.net, sent, memory, batch)
         out, _ = self.net.train(weights, batch.x)
         penalty = local.penalty(out, batch, target, weights["params"], sent, memory)
