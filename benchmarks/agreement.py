@@ -19,7 +19,7 @@ from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule, batches, orders
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Engine, Job, World
@@ -70,8 +70,9 @@ def difference(spec: str, batch_norm: bool, runs: int, rounds: int, device: str)
             for run, method in enumerate(chosen):
                 clients = sample_cohort(run, round_, len(SIZES), 4)
                 sent = open_round(net, method, states[run], auxiliary)
-                memories = stores[run].get(clients, method.local.memory(sent))
-                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories))
+                memories = stores[run].get(clients, first_memory(method, states[run], sent))
+                public = auxiliary.x if method.local.needs_public else None
+                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories, public))
             for run, trained in enumerate(engine.train(jobs)):
                 stores[run].put(jobs[run].clients, trained.memories)
                 states[run] = close_round(net, chosen[run], states[run], trained, len(SIZES), auxiliary)

@@ -24,7 +24,7 @@ from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
-from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.round import ClientStore, first_memory, first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.data.augment import pipeline
 from fedssd.engines.base import Job, World
@@ -63,8 +63,9 @@ class Bench:
         jobs = []
         for seed, rows in enumerate(parts):
             clients = list(range(len(rows)))
-            memories = ClientStore(len(rows)).get(clients, method.local.memory(sent))
-            jobs.append(Job(method, sent, seed, 0, clients, rows, memories))
+            memories = ClientStore(len(rows)).get(clients, first_memory(method, state, sent))
+            public = some.x if method.local.needs_public else None
+            jobs.append(Job(method, sent, seed, 0, clients, rows, memories, public))
         return jobs
 
     def rows(self, sizes: list[int], seed: int = 0) -> list[Tensor]:

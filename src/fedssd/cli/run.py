@@ -95,11 +95,16 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
         taken = f"{places.many(summary['dropped'], 'update')} did not go into the average (`dropped` in rounds.jsonl)"
         unchanged = summary["unchanged_rounds"]
         lines.append(f"{taken}; in {places.many(unchanged, 'round')} none did" if unchanged else taken)
-    up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
+    up, down = size(summary["bytes_up"]), size(summary["bytes_down"])
     seconds = summary["seconds"]
     time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)
-    lines.append(f"{up:.1f} MB up, {down:.1f} MB down, {time}")
+    lines.append(f"{up} up, {down} down, {time}")
     return lines
+
+
+def size(count: int) -> str:
+    """Bytes in a unit that leaves something to read."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:

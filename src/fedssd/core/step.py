@@ -33,11 +33,17 @@ def objective(
 ) -> tuple[Tensor, tuple[Tree, Tree]]:
     """The loss a client minimises on a batch; beside it the new buffers and the step's figures."""
     out, buffers = net.train({"params": params, "buffers": buffers}, batch.x)
-    entropy = F.cross_entropy(out.logits, batch.y, reduction="none")  # [B]
+    entropy = _cross_entropy(method, out.logits, batch)  # [B]
     penalty = method.local.penalty(out, batch, target, params, sent, memory)
     count = batch.mask.sum().clamp(min=1)
     loss = ((entropy + penalty) * batch.mask).sum() / count
     return loss, (buffers, _figures(method, batch, target, entropy.detach(), penalty.detach()))
+
+
+def _cross_entropy(method: Method, logits: Tensor, batch: Batch) -> Tensor:
+    if not method.local.needs_public:
+        return F.cross_entropy(logits, batch.y, reduction="none")
+    return F.cross_entropy(logits, batch.y.clamp(min=0), reduction="none") * batch.labelled
 
 
 def _figures(method: Method, batch: Batch, target: Tree, entropy: Tensor, penalty: Tensor) -> Tree:

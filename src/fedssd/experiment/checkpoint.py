@@ -35,7 +35,7 @@ KEPT = 2  # checkpoints, beside the beginning
 SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
 SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
 NAME = re.compile(r"round-(\d{1,10})\.json")
-FREE = ("rounds", *MACHINE)  # keys that may be others when a run goes on
+FREE = ("rounds", "on_bad_update", *MACHINE)  # keys that may be others when a run goes on
 
 Content = dict[str, Any]
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of
+from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of, unmixable
+from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.solver import SGD
@@ -38,9 +39,9 @@ class Federation:
     partition: Partition
     auxiliary: Auxiliary | None
     pipeline: Pipeline
-    module: nn.Module
-    net: Net
-    weights: Tree
+    module: nn.Module  # where models differ, all of them by name in one
+    net: Net | Mixed
+    weights: Tree  # by model where models differ
     method: Method
     schedule: Schedule
     batchable: bool  # whether the vectorised engine can run the model: under vmap, with floating-point weights only
@@ -49,6 +50,16 @@ class Federation:
     @property
     def dtype(self) -> torch.dtype:
         return torch.float64 if self.recipe.precision == "fp64" else torch.float32
+
+    @property
+    def models(self) -> dict[str, Tree]:
+        """The initial weights of every model there is, by its name."""
+        return dict(self.weights) if isinstance(self.net, Mixed) else {self.recipe.model: self.weights}
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """How many parameters each model has."""
+        return {name: sum(leaf.numel() for leaf in tree.leaves(own["params"])) for name, own in self.models.items()}
 
     def world(self, device: torch.device) -> World:
         """The shared data, on the device."""
@@ -83,25 +94,32 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     if steps.resize:
         dataset = resized(dataset, steps.resize)
     method = build_method(recipe)
-    module = brought.module or build_model(recipe.model, dataset.shape, dataset.num_classes, recipe.head == "on")
-    net = _net(module)
+    modules = _modules(recipe, dataset, brought)
+    nets = {name: _net(module) for name, module in modules.items()}
+    net = _together(recipe, nets, method)
     recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
     dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
-    weights = weights_of(module) if brought.module else initial_weights(module, recipe.seed)
+    weights = {
+        name: _cast(weights_of(one) if brought.module else initial_weights(one, recipe.seed), dtype)
+        for name, one in modules.items()
+    }
     partition, auxiliary, notes = _split(recipe, dataset, brought, steps, dtype, method)
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
     _refuse_tiny_clients(partition, net, recipe.batch)
-    _try_model(net, weights, dataset, steps)
-    batchable = brought.module is None or _try_training(net, weights, dataset, steps)
+    for name, own in weights.items():
+        _try_model(nets[name], own, dataset, steps)
+    first = next(iter(modules))
+    batchable = brought.module is None or _try_training(nets[first], weights[first], dataset, steps)
+    alone = isinstance(net, Net)
     return Federation(
         recipe,
         dataset,
         partition,
         auxiliary,
         steps,
-        module,
+        modules[first] if alone else nn.ModuleDict(modules),
         net,
-        _cast(weights, dtype),
+        weights[first] if alone else weights,
         method,
         schedule,
         batchable,
@@ -142,7 +160,9 @@ def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
         recipe,
         partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
-        model=default_model(recipe.data, dataset.shape) if recipe.model == "auto" else recipe.model,
+        model=",".join(
+            default_model(recipe.data, dataset.shape) if name == "auto" else name for name in model_names(recipe)
+        ),
         head=auto_head if recipe.head == "auto" else recipe.head,
         options=options_in_force(method),
     )
@@ -158,6 +178,29 @@ def options_in_force(method: Method) -> Options:
     }
 
 
+def _modules(recipe: Recipe, dataset: Dataset, brought: Brought) -> dict[str, nn.Module]:
+    """The caller's model, or those the recipe names, each once."""
+    if brought.module is not None:
+        return {recipe.model: brought.module}
+    head = recipe.head == "on"
+    return {name: build_model(name, dataset.shape, dataset.num_classes, head) for name in model_names(recipe)}
+
+
+def model_names(recipe: Recipe) -> tuple[str, ...]:
+    """The models clients take turns with: ``cnn-small,mlp`` gives the first to clients 0, 2, 4, …"""
+    return tuple(name.strip() for name in recipe.model.split(","))
+
+
+def _together(recipe: Recipe, nets: dict[str, Net], method: Method) -> Net | Mixed:
+    """The one net, or all of them and who holds which; refused where the method cannot do with several."""
+    if len(nets) == 1:
+        return next(iter(nets.values()))
+    reason = unmixable(method.local, method.server)
+    if reason:
+        raise UserError(f"model names {len(nets)} models ({recipe.model}): {reason}")
+    return Mixed(nets, model_names(recipe))
+
+
 def _net(module: nn.Module) -> Net:
     try:
         return Net(module)
@@ -165,7 +208,7 @@ def _net(module: nn.Module) -> Net:
         raise UserError(str(error)) from None
 
 
-def _partial_batch(recipe: Recipe, net: Net) -> str:
+def _partial_batch(recipe: Recipe, net: Net | Mixed) -> str:
     if recipe.partial_batch == "keep" and net.has_batch_norm:
         raise UserError("partial_batch = keep does not go with batch norm: its statistics need full batches; use drop")
     if recipe.partial_batch == "auto":
@@ -192,7 +235,7 @@ def _split(
     return partition, Auxiliary(steps.test(dataset.x_train[rows], dtype), labels[rows]), notes
 
 
-def _refuse_tiny_clients(partition: Partition, net: Net, batch: int) -> None:
+def _refuse_tiny_clients(partition: Partition, net: Net | Mixed, batch: int) -> None:
     if net.has_batch_norm and batch < 2:
         raise UserError(f"batch norm needs batches of at least two samples, got batch = {batch}")
     for client, rows in enumerate(partition.clients):
@@ -237,7 +280,8 @@ def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) ->
 
 def _warnings(method: Method, recipe: Recipe) -> list[str]:
     notes = [
-        f"the strength of {name!r} is 0: it adds nothing to cross-entropy and is FedAvg"
+        f"the strength of {name!r} is 0: it adds nothing to cross-entropy and "
+        + ("is FedAvg" if method.local.shares_weights else "every client trains alone")
         for name in without_strength(method.local)
     ]
     if method.needs_head and recipe.head == "off":

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from fedssd.core import tree
 from fedssd.engines import pick_device, pick_engine
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Federation
@@ -81,7 +82,8 @@ def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str
             )
         return "reference", "this model cannot be batched: vmap refuses it, or it holds integers"
     sample = federation.dataset.x_train[0].numel()
-    return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
+    largest = max(federation.models.values(), key=tree.size_in_bytes)
+    return pick_engine(federation.recipe.engine, device, largest, sample, cohort_size(federation), runs)
 
 
 def cohort_size(federation: Federation) -> int:

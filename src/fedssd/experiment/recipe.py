@@ -88,7 +88,7 @@ HELP: dict[str, str] = {
     "auxiliary": "auxiliary samples per class at the server",
     "auxiliary_mode": "heldout: taken out of the clients; shared: left with them too",
     "augment": "moon, niid, fedntd or none; auto is moon for the paper's images, none elsewhere",
-    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data",
+    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data; several (cnn-small,mlp) go to clients in turn",
     "head": "projection head: on, off; auto gives it to methods that need it (MOON)",
     "method": "local half: a name, a sum such as fedssd+fedprox, or my_method.py:MyLoss",
     "server": "server half",
@@ -181,6 +181,7 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     from fedssd.methods.registry import (
         build_local,
         build_server,
+        check_pair,
         local_kinds,
     )  # torch, which `--help` must not wait for
 
@@ -195,8 +196,8 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     interval(recipe.checkpoint_every)
     parse_faults(recipe.faults, recipe.clients)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
-    build_local(recipe.method, recipe.options, recipe.data)
-    build_server(recipe.server, recipe.options)
+    local = build_local(recipe.method, recipe.options, recipe.data)
+    check_pair(local, build_server(recipe.server, recipe.options))
     for method in recipe.options:
         _check_option_owner(method, used, recipe.options)
     return recipe

@@ -228,7 +228,7 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
         "recipe_hash": federation.recipe.hash,
         "split_hash": federation.partition.hash,
         "data": data.fingerprint,
-        "parameters": sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"])),
+        "parameters": sum(federation.parameters.values()),
         "classes": list(data.classes),
         "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
     }

@@ -18,14 +18,16 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
+from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Cadence, Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.closeup import close_up
+from fedssd.experiment.evaluation import evaluate_round
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.interrupt import unbroken
@@ -85,12 +87,23 @@ class Run:
         trees = (*point.state[1:], point.memories)
         weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
         self.state = ServerState(point.round, weights, local, server)
-        self.store, self.seconds = ClientStore.of(memories), point.seconds
+        self.store.restore(memories)
+        self.seconds = point.seconds
+
+    def weights(self) -> Tree:
+        """The global model; where no weights are shared, every client's own, stacked."""
+        if self.federation.method.local.shares_weights:
+            return self.state.weights
+        everybody = list(range(len(self.rows)))
+        if isinstance(self.federation.net, Mixed):
+            first = {name: {"model": own} for name, own in self.state.weights.items()}
+            return {name: own["model"] for name, own in self.store.get(everybody, first).items()}
+        return self.store.get(everybody, {"model": self.state.weights})["model"]
 
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
         folder = self.folder.path if self.folder else None
-        return Result(self.federation.recipe, self.lines, summary, self.state.weights, folder)
+        return Result(self.federation.recipe, self.lines, summary, self.weights(), folder)
 
 
 class Closed(NamedTuple):
@@ -167,23 +180,22 @@ def read_result(folder: Path, recipe: Recipe) -> Result | None:
         if not (summary["rounds"] == summary["of_rounds"] == recipe.rounds == len(lines)):
             return None
         weights = tree.unflatten(load_file(folder / "weights.safetensors"))
+        if "," not in recipe.model:  # an empty branch is not written
+            weights = {"params": {}, "buffers": {}, **weights}
         ran = load_recipe(folder / "recipe.toml", {})
         if ran.hash != summary["recipe_hash"]:
             return None
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
-    return Result(ran, lines, summary, {"params": {}, "buffers": {}, **weights}, folder)
+    return Result(ran, lines, summary, weights, folder)
 
 
 def describe(federation: Federation) -> str:
     """Model and split in one line."""
     recipe, sizes = federation.recipe, [len(rows) for rows in federation.partition.clients]
-    count = sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"]))
     head = " with projection head" if recipe.head == "on" else ""
-    return (
-        f"{recipe.model}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
-        f"(split {federation.partition.hash})"
-    )
+    models = ", ".join(f"{name}{head}, {count:,} parameters" for name, count in federation.parameters.items())
+    return f"{models}; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples (split {federation.partition.hash})"
 
 
 def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:
@@ -195,8 +207,8 @@ def start(federation: Federation, folder: RunFolder | None, device: torch.device
     weights = tree.map_tree(lambda w: w.to(device), federation.weights)
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
-    state = first_state(federation.method, weights)
-    return Run(federation, state, ClientStore(len(rows)), rows, auxiliary, folder)
+    state = first_state(federation.method, weights, federation.net)
+    return Run(federation, state, new_store(len(rows), federation.net), rows, auxiliary, folder)
 
 
 class Keeper:
@@ -245,7 +257,7 @@ class Keeper:
         """Summary and weights of every run that has ended a round."""
         for run in self.runs:
             if run.folder and run.lines:
-                run.folder.finish(run.result().summary, run.state.weights)
+                run.folder.finish(run.result().summary, run.weights())
 
     def _save(self, run: Run) -> None:
         if run.folder is None:
@@ -322,7 +334,7 @@ def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
     with clock.measure("server"):
         closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
     with clock.measure("evaluate"):
-        evaluations = _evaluate(runs[0].federation.recipe, engine, closed, trained)
+        evaluations = _evaluate(runs[0].federation, engine, closed, jobs, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
     return closed, [_line(run, job, one.received, evaluation, seconds) for run, job, one, evaluation in found]
@@ -334,30 +346,28 @@ def open_job(run: Run) -> Job:
     sent = open_round(federation.net, method, run.state, run.auxiliary)
     recipe = federation.recipe
     clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
-    memories = run.store.get(clients, method.local.memory(sent))
-    return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
+    memories = run.store.get(clients, first_memory(method, run.state, sent, federation.net))
+    public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
+    rows = [run.rows[client] for client in clients]
+    return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public)
 
 
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     """What the round comes to at the server, and what the accepted clients will remember of it."""
-    received = receive(run.federation.recipe, job, trained, len(run.rows))
-    state = close_round(run.federation.net, job.method, run.state, received.trained, len(run.rows), run.auxiliary)
+    net, population = run.federation.net, len(run.rows)
+    received = receive(run.federation.recipe, net, job, trained, population)
+    state = close_round(net, job.method, run.state, received.trained, population, run.auxiliary, received.clients)
     return Closed(state, received)
 
 
-def _evaluate(recipe: Recipe, engine: Engine, closed: list[Closed], trained: list[Trained]) -> list[Evaluation | None]:
-    """The new global models and, where wanted, the clients' models that went into them, all in one batch."""
-    if closed[0].state.round % recipe.evaluate_every and closed[0].state.round < recipe.rounds:
+def _evaluate(
+    federation: Federation, engine: Engine, closed: list[Closed], jobs: list[Job], trained: list[Trained]
+) -> Sequence[Evaluation | None]:
+    recipe, now = federation.recipe, closed[0].state.round
+    if now % recipe.evaluate_every and now < recipe.rounds:
         return [None] * len(closed)
-    models = []
-    for (state, _), one in zip(closed, trained, strict=True):
-        alone = tree.map_tree(lambda leaf: leaf[None], state.weights)
-        models.append(
-            tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
-        )
-    found = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *models))
-    size = len(found.loss) // len(closed)
-    return [Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True)]
+    weights, population = [one.state.weights for one in closed], len(federation.partition.clients)
+    return evaluate_round(engine, federation.net, weights, jobs, trained, population, recipe.evaluate_local)
 
 
 def _line(run: Run, job: Job, received: Received, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:

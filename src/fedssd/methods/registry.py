@@ -7,13 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedssd.core.contract import Local, Server, Sum, parts_of
+from fedssd.core.contract import Local, Server, Sum, meaningless, parts_of
 from fedssd.errors import UserError, nearest
 from fedssd.methods.ablation import KLDistillation, MSEDistillation
+from fedssd.methods.cronus import Cronus
 from fedssd.methods.custom import load_local
+from fedssd.methods.fd import FD
 from fedssd.methods.fedcad import FedCAD
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.fedgkd import FedGKD
+from fedssd.methods.fedmd import FedMD
 from fedssd.methods.fedntd import FedNTD
 from fedssd.methods.fedprox import FedProx
 from fedssd.methods.fedssd import FedSSD
@@ -41,6 +44,9 @@ LOCALS: dict[str, type[Local]] = {
         MSEDistillation,
         Scaffold,
         FedGKD,
+        FD,
+        FedMD,
+        Cronus,
     )
 }
 SERVERS: dict[str, type[Server]] = {
@@ -104,6 +110,13 @@ def build_server(name: str, options: Options | None = None) -> Server:
     return _build(SERVERS[name], dict((options or {}).get(name, {})))
 
 
+def check_pair(local: Local, server: Server) -> None:
+    """Refuse two halves that mean nothing together, with the reason."""
+    reason = meaningless(local, server)
+    if reason:
+        raise UserError(reason)
+
+
 def option_types(kind: type[Local] | type[Server]) -> dict[str, type]:
     """The options of a method and their types, read off their defaults."""
     return {field.name: type(field.default) for field in fields(kind) if field.name != "parts"}
@@ -145,5 +158,5 @@ def _refuse(make: Callable[[], Half]) -> Half:
 
 
 def without_strength(local: Local) -> list[str]:
-    """The parts whose strength is 0, so that they silently are FedAvg: worth a warning."""
+    """The parts whose strength is 0, so that they silently are FedAvg, or clients on their own: worth a warning."""
     return [part.name for part in parts_of(local) if part.strength and getattr(part, part.strength) == 0]

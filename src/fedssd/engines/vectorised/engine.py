@@ -19,10 +19,10 @@ from fedssd.engines.base import Evaluation, Job, World
 from fedssd.engines.kernels import available
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
-from fedssd.engines.vectorised.cohort import Cohort
+from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.flat import Flat
-from fedssd.engines.vectorised.hooks import Teachers, close, starts
+from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
 from fedssd.engines.vectorised.layout import Member, groups, members_of, rungs, same_program, static_part
 from fedssd.engines.vectorised.lift import TunedNet, join, over_models, take
 from fedssd.engines.vectorised.program import Chunk, Program
@@ -71,8 +71,10 @@ class VectorisedEngine:
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Local training of every job's cohort; jobs share a method but for its numbers, a model and a round."""
         same_program(jobs)
-        self._footprint(jobs[0].sent["weights"])
-        self._try_kernels(jobs[0].sent["weights"])
+        sizes = list(dict.fromkeys(map(public_size, jobs)))
+        if len(sizes) > 1:  # what is said about public sets of different sizes does not stack
+            return self._by_public_size(jobs, sizes)
+        self._try_kernels(jobs[0])
         self._choose_width(jobs[0])
         with _arithmetic(self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
@@ -88,6 +90,13 @@ class VectorisedEngine:
                     order += taken
                     group = group[len(taken) :]
             return self._sort_out(jobs, order, done)
+
+    def _by_public_size(self, jobs: Sequence[Job], sizes: list[int]) -> list[Trained]:
+        found: dict[int, Trained] = {}
+        for size in sizes:
+            places = [place for place, job in enumerate(jobs) if public_size(job) == size]
+            found.update(zip(places, self.train([jobs[place] for place in places]), strict=True))
+        return [found[place] for place in range(len(jobs))]
 
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
@@ -107,9 +116,9 @@ class VectorisedEngine:
                 self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
 
     def _choose_width(self, job: Job) -> None:
+        size = self._footprint(job.method.local.start(job.sent, tree.row(job.memories, 0)))
         if self.width is not None:
             return
-        size = self._footprint(job.sent["weights"])
         self.width = sizing.default_width(size, self.schedule.batch, self.world.device)
         self.notice(f"vectorised: up to {self.width} models of {size.parameters:,} parameters at once")
 
@@ -119,11 +128,12 @@ class VectorisedEngine:
             self._size = sizing.footprint(self._plain, weights, some)
         return self._size
 
-    def _try_kernels(self, weights: Tree) -> None:
+    def _try_kernels(self, job: Job) -> None:
         """Let the kernels answer once beside PyTorch; a model they do not fit goes without them."""
         if self._tried:
             return
         self._tried = True
+        weights = job.method.local.start(job.sent, tree.row(job.memories, 0))
         pair = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), weights)
         some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
         with torch.no_grad(), _arithmetic("fp32", benchmark=False):
@@ -173,12 +183,26 @@ class VectorisedEngine:
         return None
 
     def _pass(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained:
-        """The whole round of some members, longest first."""
-        cohort = Cohort(jobs, members, self.world, self.schedule, self.kernels)
-        context, method, net = cohort.context(), jobs[0].method, self._net(len(members))
-        weights = starts(method, cohort, context)
+        """The whole round of some members, phase by phase, longest first."""
+        method = jobs[0].method
+        weights, done, figures = None, None, None
+        for phase in method.local.phases(jobs[0].sent):
+            cohort = Cohort(jobs, members, self.world, self.schedule, phase, self.kernels)
+            context = cohort.context()
+            weights = starts(method, cohort, context) if weights is None else weights
+            weights, sums = self._phase(jobs, cohort, context, weights)
+            work = work_of(method, cohort, context)
+            done = work if done is None else Work(work.samples, done.steps + work.steps, done.length + work.length)
+            figures = sums if figures is None else tree.map_tree(torch.add, figures, sums)
+        assert done is not None  # there is a phase
+        got, memories, reports = close(method, self._plain, cohort, context, weights, done, self._readers())
+        return Trained(got, weights, memories, reports, done, figures)
+
+    def _phase(self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree) -> tuple[Tree, Tree]:
+        """Every step of a phase: the models after it, and what its steps summed up."""
+        method, net = jobs[0].method, self._net(cohort.width)
         budget = sizing.free_bytes(self.world.device) // 8
-        asks = self.kernels and not self._alone(len(members)) and self.world.pipeline.random
+        asks = self.kernels and not self._alone(cohort.width) and self.world.pipeline.random
         teachers = Teachers(method, net, cohort, context, 0 if asks else budget, asks)
         program = self._program(jobs, cohort, context, weights, net, teachers)
         program.load(weights, context)
@@ -188,9 +212,7 @@ class VectorisedEngine:
                 batch = cohort.batch_of(plan)
                 target = {} if teachers.silent else teachers.targets(plan, batch)
                 program.run(Chunk(batch.x, batch.y, batch.mask, target), width)
-        local = program.weights
-        got, memories, reports, work = close(method, self._plain, cohort, context, local, self._readers())
-        return Trained(got, local, memories, reports, work, program.figures)
+        return program.weights, program.figures
 
     def _readers(self) -> int:
         """How many clients at once may take per-sample gradients over their data."""
