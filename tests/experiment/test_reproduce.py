@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -239,15 +240,22 @@ def test_on_a_gpu_a_column_is_a_batch(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (["table1", "--methods", "fedsdd"], "got 'fedsdd'"),
         (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),
+        (["table1", "--reuse", "nowhere"], "--reuse expects a folder"),
+        (["table1", "--dataset", "cifar10"], "cifar10 is not prepared"),
         (["table1", "--rounds", "0"], "rounds expects a whole number of at least 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 @pytest.mark.quick
 def test_mistakes_are_one_line(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["reproduce", *words, "--out", str(tmp_path / "out")]) == 2
+    monkeypatch.setenv("FEDSSD_CACHE", str(tmp_path / "empty"))
+    assert main(["reproduce", *words, "--out", str(tmp_path / "out"), "--quiet"]) == 2
     complaint = capsys.readouterr().err
     assert message in complaint
     assert complaint.count("\n") == 1
@@ -259,6 +267,8 @@ def test_the_distribution_figure_trains_nothing(tmp_path: Path) -> None:
     rows = (tmp_path / "figure-distribution.csv").read_text().splitlines()[1:]
     assert len(rows) == 10 * 10  # clients × classes
     held = sum(int(row.rsplit(",", 1)[1]) for row in rows)
+    cells = ElementTree.fromstring((tmp_path / "figure-distribution.svg").read_text()).findall(".//{*}rect")
+    assert sum(cell.get("class") == "cell" for cell in cells) == sum(not row.endswith(",0") for row in rows)
     assert held == 1438 - 10 * 8  # digits' training samples less eight of each class at the server
 
 

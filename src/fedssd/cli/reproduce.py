@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.paper import experiments
     from fedssd.experiment.reproduce import alone, cells_of, places_of
-    from fedssd.report.paper import need_matplotlib
+    from fedssd.report.paper import need_matplotlib, write_figures
 
     wanted, small = experiments(args.name), args.scale == "small"
     if args.figures:
@@ -71,6 +71,9 @@ def main(args: argparse.Namespace) -> int:
     if count < 1:
         raise UsageError("fedssd reproduce: --seeds expects at least 1, got 0")
     methods = _methods(args.methods, wanted)
+    for folder in args.reuse:
+        if not folder.is_dir():
+            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {folder}, which is not there")
     found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
     wanted = [experiment for experiment in wanted if found[experiment.name]]
     if not wanted:
@@ -82,10 +85,7 @@ def main(args: argparse.Namespace) -> int:
         written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
     if any(out.rglob("summary.json")):
         written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
-    if args.figures:
-        from fedssd.report.paper import write_figures
-
-        written += write_figures([out], out / "figures")
+        written += write_figures([out], out / "figures") if args.figures else []
     if args.json:
         print(json.dumps({"folder": str(out), "ran": ran, "written": [str(path) for path in written]}))
         return 0
@@ -138,6 +138,8 @@ def run_missing(
     from fedssd.experiment.events import Event
     from fedssd.experiment.reproduce import UNDER_WAY, estimate, finished_cells, gather, missing, run_cells
 
+    if not cells:  # a figure for which nothing trains
+        return 0
     gather(out)
     distinct = {cell.key for cell in cells}
     left = missing(cells, finished_cells(there, trusted))
@@ -183,13 +185,16 @@ def _write(
     from fedssd.experiment.reproduce import cells_of, finished_cells, split_counts
     from fedssd.report import figure_data, reproduction
     from fedssd.report.records import read
+    from fedssd.report.split_picture import split_picture
 
     done = finished_cells([out, *reuse])
     texts: dict[str, str] = {}
     for experiment in wanted:
         columns, name = found[experiment.name], experiment.name
         if name == "figure-distribution":
-            texts[f"{name}.csv"] = figure_data.distribution((p.column.title, split_counts(p.base)) for p in columns)
+            splits = [(stand_in or p.column.title, split_counts(p.base)) for p in columns]
+            texts[f"{name}.csv"] = figure_data.distribution(splits)
+            texts[f"{name}.svg"] = split_picture(splits)
         elif name in figure_data.OF_RUNS:
             cells = [(p.column.title, cell) for p in columns for cell in cells_of(p, seeds, methods)]
             runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]

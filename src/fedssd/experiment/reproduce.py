@@ -8,7 +8,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -155,6 +155,8 @@ def alone(out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+        with suppress(OSError):  # where nothing came of it, nothing is left behind
+            out.rmdir()
 
 
 def run_cells(

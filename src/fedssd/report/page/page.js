@@ -116,7 +116,8 @@
   function extent(values) {
     let low = Infinity, high = -Infinity;
     for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
-    return high > low ? [low, high] : [low - 0.5, low + 0.5];
+    const around = 0.2 * Math.abs(low) || 0.5;  // all values alike
+    return high > low ? [low, high] : [low - around, low + around];
   }
   function axes(svg, a) {
     for (const tick of ticks(a.yLow, a.yHigh, 5)) {
