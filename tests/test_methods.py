@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import witness
+import witness_matching
 import witness_rivals
 from torch import Tensor
 
@@ -100,7 +101,7 @@ def both(scenes: Callable[..., Any]) -> dict[bool, Any]:
 def test_every_registered_method_has_a_witness() -> None:
     assert set(LOCALS) <= {*witness.KNOWN, *witness_rivals.LOCALS}
     assert {name for name in LOCALS if name in witness.KNOWN} <= {name for name, _ in CASES}
-    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS}
+    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS, *witness_matching.SERVERS}
 
 
 @pytest.mark.quick

@@ -75,6 +75,7 @@ class Local:
     needs_auxiliary: ClassVar[bool] = False
     needs_head: ClassVar[bool] = False  # the FedSSD paper gives this method a projection head
     reads_data: ClassVar[bool] = False  # finish() looks at the client's data
+    tied_to_places: ClassVar[str] = ""  # what it keeps over rounds that belongs to hidden units by their place
 
     def server_memory(self, weights: Tree) -> Tree:
         """What the server keeps between rounds for this method."""
@@ -130,10 +131,22 @@ class Server:
     formula: ClassVar[str] = "w ← Σ p_i w_i"
     paper: ClassVar[str] = Local.paper
     needs_auxiliary: ClassVar[bool] = False
+    moves_units: ClassVar[bool] = False  # a hidden unit may have another place in the next global model
+
+    def check(self, net: Net, weights: Tree, x: Tensor) -> None:
+        """Raise ValueError, before anything trains, for a model that this half cannot combine; x is a few samples."""
 
     def memory(self, weights: Tree) -> Tree:
         """What the server half keeps between rounds."""
         return {}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        """What this half sends to the clients beside the weights."""
+        return {}
+
+    def hold(self, sent: Tree, before: Tree, after: Tree) -> Tree:
+        """The parameters that a local step leaves; a half that freezes some layers puts them back here."""
+        return after
 
     def combine(
         self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None

@@ -32,7 +32,8 @@ def first_state(method: Method, weights: Tree) -> ServerState:
 def open_round(net: Net, method: Method, state: ServerState, auxiliary: Auxiliary | None) -> Tree:
     """What goes down to every client of the round."""
     with torch.no_grad():
-        return {"weights": state.weights, **method.local.broadcast(net, state.weights, state.local, auxiliary)}
+        beside = method.local.broadcast(net, state.weights, state.local, auxiliary)
+        return {"weights": state.weights, **beside, **method.server.broadcast(state.server)}
 
 
 def shares(work: Work) -> Tensor:

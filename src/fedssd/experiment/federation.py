@@ -22,7 +22,7 @@ from fedssd.data.sources import load
 from fedssd.engines.base import World
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
-from fedssd.methods.registry import build_local, build_server, option_types, without_strength
+from fedssd.methods.registry import build_local, build_server, option_types, refuse_pair, without_strength
 from fedssd.models import build_model, default_model, initial_weights
 
 Samples = tuple[Tensor, Tensor]
@@ -92,6 +92,7 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
     _refuse_tiny_clients(partition, net, recipe.batch)
     _try_model(net, weights, dataset, steps)
+    _try_server(method.server, net, weights, dataset, steps)
     batchable = brought.module is None or _try_training(net, weights, dataset, steps)
     return Federation(
         recipe,
@@ -125,8 +126,9 @@ def _cast(weights: Tree, dtype: torch.dtype) -> Tree:
 def build_method(recipe: Recipe) -> Method:
     """The method a recipe names, with its options."""
     local = build_local(recipe.method, recipe.options, recipe.data)
-    solver = SGD(recipe.lr, recipe.momentum, recipe.weight_decay)
-    return Method(local, build_server(recipe.server, recipe.options), solver)
+    server = build_server(recipe.server, recipe.options)
+    refuse_pair(local, server)
+    return Method(local, server, SGD(recipe.lr, recipe.momentum, recipe.weight_decay))
 
 
 def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
@@ -212,6 +214,14 @@ def _try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> No
         raise UserError(
             f"the model must return logits of shape {expected} for {len(x)} samples, got {list(out.logits.shape)}"
         )
+
+
+def _try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
+    """Whether the server half can combine models like this one."""
+    try:
+        server.check(net, _cast(weights, torch.float32), steps.test(dataset.x_test[:2], torch.float32))
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> bool:

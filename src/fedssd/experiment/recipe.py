@@ -158,6 +158,7 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
         build_local,
         build_server,
         local_kinds,
+        refuse_pair,
     )  # torch, which `--help` must not wait for
 
     for key, known in CHOICES.items():
@@ -169,8 +170,8 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
             raise UserError(f"{key} expects a whole number of {bound}, got {getattr(recipe, key)}")
     _check_numbers(recipe)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
-    build_local(recipe.method, recipe.options, recipe.data)
-    build_server(recipe.server, recipe.options)
+    local = build_local(recipe.method, recipe.options, recipe.data)
+    refuse_pair(local, build_server(recipe.server, recipe.options))
     for method in recipe.options:
         _check_option_owner(method, used, recipe.options)
     return recipe

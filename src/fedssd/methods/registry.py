@@ -20,8 +20,10 @@ from fedssd.methods.fedssd import FedSSD
 from fedssd.methods.moon import MOON
 from fedssd.methods.scaffold import Scaffold
 from fedssd.methods.servers.feddf import FedDF
+from fedssd.methods.servers.fedma import FedMA
 from fedssd.methods.servers.fednova import FedNova
 from fedssd.methods.servers.ida import IDA
+from fedssd.methods.servers.pfnm import PFNM
 
 LOCALS: dict[str, type[Local]] = {
     kind.name: kind
@@ -39,7 +41,7 @@ LOCALS: dict[str, type[Local]] = {
         FedGKD,
     )
 }
-SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server, FedNova, IDA, FedDF)}
+SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Server, FedNova, IDA, FedDF, PFNM, FedMA)}
 
 Half = TypeVar("Half", Local, Server)
 Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value
@@ -89,6 +91,16 @@ def build_server(name: str, options: Options | None = None) -> Server:
     if name not in SERVERS:
         raise UserError(f"unknown server half {name!r}: {nearest(name, list(SERVERS))}")
     return _build(SERVERS[name], dict((options or {}).get(name, {})))
+
+
+def refuse_pair(local: Local, server: Server) -> None:
+    """Say why a local half and a server half mean nothing together, where they do not."""
+    for part in parts_of(local):
+        if server.moves_units and part.tied_to_places:
+            raise UserError(
+                f"method {part.name!r} does not go with server half {server.name!r}: {part.tied_to_places} belong to "
+                f"hidden units by their place, and {server.name!r} moves units to other places between rounds"
+            )
 
 
 def option_types(kind: type[Local] | type[Server]) -> dict[str, type]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
+from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
 from fedssd.core.net import Net
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
@@ -35,7 +35,7 @@ class Context(NamedTuple):
 
 
 def method_numbers(method: Method) -> Tree:
-    """The numbers of a method that the step reads; the server half works elsewhere."""
+    """The numbers of a method that the step reads; the server half has none there."""
     return {"local": numbers_of(method.local), "solver": numbers_of(method.solver)}
 
 
@@ -62,6 +62,7 @@ class Step:
         params, velocity = over_models(self._solve, width)(
             context.numbers, state.params, state.velocity, gradients["flat"]
         )
+        params = self._held(context.sent, state.params, params)
         packed = self.buffers.pack(buffers, state.params)
         now = state.figures + torch.stack(list(figures.values()), dim=1)  # [M, F]
         if not self.masked:
@@ -97,3 +98,11 @@ class Step:
     def _solve(self, numbers: Tree, params: Tensor, velocity: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
+
+    def _held(self, sent: Tree, before: Tensor, after: Tensor) -> Tensor:
+        """Layers that the server half freezes, as they were."""
+        server = self.method.server
+        if type(server).hold is Server.hold:
+            return after
+        lifted = over_models(server.hold, len(after), (self.one_run,))
+        return self.params.pack(lifted(sent, self.params.views(before), self.params.views(after)), after)
