@@ -6,17 +6,15 @@ Pairs that mean nothing together, and models that a server half cannot combine, 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from test_vectorised import Setting, assert_agree, several
 
-from fedssd.core.contract import Method, Server
+from fedssd.core.contract import Method, Server, meaningless
 from fedssd.errors import UserError
-from fedssd.methods.registry import LOCALS, SERVERS, refuse_pair
+from fedssd.methods.registry import LOCALS, SERVERS, check_pair
 from fedssd.methods.servers.feddf import FedDF
-
-PAIRS = [(local, server) for local in LOCALS for server in SERVERS]
-REFUSED = [(local, server) for local, server in PAIRS if LOCALS[local].tied_to_places and SERVERS[server].moves_units]
 
 
 def short(server: Server) -> Server:
@@ -24,28 +22,33 @@ def short(server: Server) -> Server:
     return replace(server, steps=4) if isinstance(server, FedDF) else server
 
 
+REFUSED = [pair for pair in product(LOCALS, SERVERS) if meaningless(LOCALS[pair[0]](), SERVERS[pair[1]]())]
+PAIRS = [pair for pair in product(LOCALS, SERVERS) if pair not in REFUSED]
+
+
 @pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
-@pytest.mark.parametrize(("local", "server"), [pair for pair in PAIRS if pair not in REFUSED])
+@pytest.mark.parametrize(("local", "server"), PAIRS)
 def test_pair_agrees_with_the_reference(local: str, server: str, batch_norm: bool) -> None:
-    methods = [Method(m.local, short(m.server), m.solver) for m in several(local, 2, SERVERS[server])]
     setting = Setting(batch_norm)
     if batch_norm and SERVERS[server].moves_units:
         with pytest.raises(ValueError, match="batch norm"):
-            methods[0].server.check(setting.net, setting.weights, setting.auxiliary.x)
+            SERVERS[server]().check(setting.net, setting.weights, setting.auxiliary.x)
         return
-    refuse_pair(methods[0].local, methods[0].server)
+    methods = [Method(m.local, short(m.server), m.solver) for m in several(local, 2, SERVERS[server])]
     assert_agree(setting, methods)
 
 
 @pytest.mark.parametrize(("local", "server"), REFUSED)
 def test_pair_is_refused_with_the_reason(local: str, server: str) -> None:
-    with pytest.raises(UserError, match=f"'{local}' does not go with server half '{server}': .* by their place"):
-        refuse_pair(LOCALS[local](), SERVERS[server]())
-    with pytest.raises(UserError, match=f"'{local}' does not go"):
-        refuse_pair(LOCALS["fedavg"]() + LOCALS[local](), SERVERS[server]())
+    with pytest.raises(UserError, match=f"method '{local}' .* server half '{server}'.*:"):
+        check_pair(LOCALS[local](), SERVERS[server]())
+    with pytest.raises(ValueError, match=f"method '{local}'"):
+        Method(LOCALS[local](), SERVERS[server]())
 
 
-def test_the_refused_pairs_are_those_whose_memory_permutation_would_spoil() -> None:
-    assert set(REFUSED) == {
-        (local, server) for local in ("scaffold", "moon", "fedcurv", "fedgkd") for server in ("pfnm", "fedma")
-    }
+def test_servers_that_move_units_refuse_what_belongs_to_a_unit_s_place() -> None:
+    found = {(local, server) for local, server in REFUSED if SERVERS[server].moves_units}
+    assert found >= set(product(("scaffold", "moon", "fedcurv", "fedgkd"), ("pfnm", "fedma")))
+    assert not found & set(product(("fedavg", "fedprox", "fedssd", "fedntd"), ("pfnm", "fedma")))
+    with pytest.raises(UserError, match="'scaffold' does not go with server half 'pfnm'"):
+        check_pair(LOCALS["fedssd"]() + LOCALS["scaffold"](), SERVERS["pfnm"]())

@@ -230,6 +230,11 @@ class Method:
     server: Server = field(default_factory=Server)
     solver: SGD = field(default_factory=SGD)
 
+    def __post_init__(self) -> None:
+        reason = meaningless(self.local, self.server)
+        if reason:
+            raise ValueError(reason)
+
     @property
     def needs_auxiliary(self) -> bool:
         return self.server.needs_auxiliary or any(part.needs_auxiliary for part in parts_of(self.local))
@@ -241,6 +246,17 @@ class Method:
     @property
     def reads_data(self) -> bool:
         return any(part.reads_data for part in parts_of(self.local))
+
+
+def meaningless(local: Local, server: Server) -> str:
+    """Why these two halves cannot go together, or nothing."""
+    for part in parts_of(local):
+        if server.moves_units and part.tied_to_places:
+            return (
+                f"method {part.name!r} does not go with server half {server.name!r}: {part.tied_to_places} belong to "
+                f"hidden units by their place, and {server.name!r} moves units to other places between rounds"
+            )
+    return ""
 
 
 class ServerState(NamedTuple):

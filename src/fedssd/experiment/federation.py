@@ -22,7 +22,7 @@ from fedssd.data.sources import load
 from fedssd.engines.base import World
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
-from fedssd.methods.registry import build_local, build_server, option_types, refuse_pair, without_strength
+from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
 from fedssd.models import build_model, default_model, initial_weights
 
 Samples = tuple[Tensor, Tensor]
@@ -127,7 +127,7 @@ def build_method(recipe: Recipe) -> Method:
     """The method a recipe names, with its options."""
     local = build_local(recipe.method, recipe.options, recipe.data)
     server = build_server(recipe.server, recipe.options)
-    refuse_pair(local, server)
+    check_pair(local, server)
     return Method(local, server, SGD(recipe.lr, recipe.momentum, recipe.weight_decay))
 
 

@@ -94,6 +94,7 @@ HELP: dict[str, str] = {
     "evaluate_every": "rounds between evaluations (the last round always is)",
     "evaluate_local": "evaluate every client's model too, not only the global one",
 }
+SPELLINGS = {"local": "method"}  # other names of keys: the local half beside the server half
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
     "augment": ("auto", "moon", "niid", "fedntd", "none"),
@@ -141,6 +142,9 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
     options: Options = {method: dict(given) for method, given in recipe.options.items()}
     for key, value in values.items():
         name = key.replace("-", "_")
+        name = SPELLINGS.get(name, name)
+        if name in changed:
+            raise UserError(f"{where}: {' and '.join(_names(name))} are one key, and both are given")
         if name == "options":
             _merge_options(options, value, where)
         elif "." in key:
@@ -152,13 +156,17 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
     return replace(recipe, **changed, options=options)
 
 
+def _names(key: str) -> list[str]:
+    return [key, *(other for other, meant in SPELLINGS.items() if meant == key)]
+
+
 def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     """The recipe itself, or one line that says which key is wrong."""
     from fedssd.methods.registry import (
         build_local,
         build_server,
+        check_pair,
         local_kinds,
-        refuse_pair,
     )  # torch, which `--help` must not wait for
 
     for key, known in CHOICES.items():
@@ -171,7 +179,7 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     _check_numbers(recipe)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     local = build_local(recipe.method, recipe.options, recipe.data)
-    refuse_pair(local, build_server(recipe.server, recipe.options))
+    check_pair(local, build_server(recipe.server, recipe.options))
     for method in recipe.options:
         _check_option_owner(method, used, recipe.options)
     return recipe

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedssd.core.contract import Local, Server, Sum, parts_of
+from fedssd.core.contract import Local, Server, Sum, meaningless, parts_of
 from fedssd.errors import UserError, nearest
 from fedssd.methods.ablation import KLDistillation, MSEDistillation
 from fedssd.methods.custom import load_local
@@ -93,14 +93,11 @@ def build_server(name: str, options: Options | None = None) -> Server:
     return _build(SERVERS[name], dict((options or {}).get(name, {})))
 
 
-def refuse_pair(local: Local, server: Server) -> None:
-    """Say why a local half and a server half mean nothing together, where they do not."""
-    for part in parts_of(local):
-        if server.moves_units and part.tied_to_places:
-            raise UserError(
-                f"method {part.name!r} does not go with server half {server.name!r}: {part.tied_to_places} belong to "
-                f"hidden units by their place, and {server.name!r} moves units to other places between rounds"
-            )
+def check_pair(local: Local, server: Server) -> None:
+    """Refuse two halves that mean nothing together, with the reason."""
+    reason = meaningless(local, server)
+    if reason:
+        raise UserError(reason)
 
 
 def option_types(kind: type[Local] | type[Server]) -> dict[str, type]:
