@@ -10,6 +10,7 @@ import pytest
 import torch
 import witness
 import witness_distillation
+import witness_matching
 import witness_rivals
 import witness_robust
 from torch import Tensor
@@ -102,7 +103,7 @@ def both(scenes: Callable[..., Any]) -> dict[bool, Any]:
 def test_every_registered_method_has_a_witness() -> None:
     assert set(LOCALS) <= {*witness.KNOWN, *witness_rivals.LOCALS, *witness_distillation.LOCALS}
     assert {name for name in LOCALS if name in witness.KNOWN} <= {name for name, _ in CASES}
-    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS, *witness_robust.SERVERS}
+    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS, *witness_robust.SERVERS, *witness_matching.SERVERS}
 
 
 @pytest.mark.quick

@@ -157,9 +157,10 @@ def test_one_model_at_a_time_agrees_with_the_reference() -> None:
     assert_agree(Setting(batch_norm=True), several("fedcurv", 1), width=1)
 
 
-def test_a_recorded_step_agrees_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", ["fedavg", "fedma"])
+def test_a_recorded_step_agrees_with_the_reference(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedssd.engines.vectorised.program.RECORD_AFTER", 0)
-    assert_agree(Setting(), several("fedssd", 2))
+    assert_agree(Setting(), several("fedssd", 2, SERVERS[server]))
 
 
 def first_jobs(setting: Setting, methods: Sequence[Method], round_: int = 0) -> list[Job]:

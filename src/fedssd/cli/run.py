@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "fedssd run                                               FedSSD on digits, everything by default",
-    "fedssd run --method fedntd --partition classes:2 --seed 1",
-    "fedssd run --method fedssd --set fedssd.m_max=0.3        another strength",
-    "fedssd run --method fedssd+fedprox                       two local halves added up",
-    "fedssd run --method my_method.py:MyLoss                  your own, from a file",
+    "fedssd run --local fedntd --partition classes:2 --seed 1",
+    "fedssd run --local fedssd --fedssd.m-max 0.3             another strength",
+    "fedssd run --local fedssd+fedprox --server fednova       two local halves added up, and another server half",
+    "fedssd run --local my_method.py:MyLoss                   your own, from a file",
     "fedssd run --recipe runs/digits-fedssd-0/recipe.toml     the same run again",
 )
 

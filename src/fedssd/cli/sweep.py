@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "fedssd sweep --grid fedssd.m_max=0.1,0.3,1,3                  one option, three seeds each",
     "fedssd sweep --grid lr=0.01,0.03 --grid epochs=1,5,10         every combination",
-    "fedssd sweep --grid partition=classes:2,dirichlet:0.1,iid --method fedavg",
+    "fedssd sweep --grid partition=classes:2,dirichlet:0.1,iid --local fedavg",
 )
 
 

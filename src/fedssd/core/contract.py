@@ -89,6 +89,7 @@ class Local:
     reads_data: ClassVar[bool] = False  # finish() looks at the client's data
     needs_public: ClassVar[bool] = False  # clients hold the public set too, and may train on it
     shares_weights: ClassVar[bool] = True  # weights travel; else each client keeps a model of its own in its memory
+    tied_to_places: ClassVar[str] = ""  # what it keeps over rounds that belongs to hidden units by their place
 
     def server_memory(self, weights: Tree) -> Tree:
         """What the server keeps between rounds for this method."""
@@ -156,10 +157,22 @@ class Server:
     paper: ClassVar[str] = Local.paper
     needs_auxiliary: ClassVar[bool] = False
     mixes_models: ClassVar[bool] = False  # combine_models() takes clients with different models
+    moves_units: ClassVar[bool] = False  # a hidden unit may have another place in the next global model
+
+    def check(self, net: Net, weights: Tree, x: Tensor) -> None:
+        """Raise ValueError, before anything trains, for a model that this half cannot combine; x is a few samples."""
 
     def memory(self, weights: Tree) -> Tree:
         """What the server half keeps between rounds."""
         return {}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        """What this half sends to the clients beside the weights."""
+        return {}
+
+    def hold(self, sent: Tree, before: Tree, after: Tree) -> Tree:
+        """The parameters that a local step leaves; a half that freezes some layers puts them back here."""
+        return after
 
     def combine(
         self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
@@ -289,6 +302,12 @@ def meaningless(local: Local, server: Server) -> str:
             f"method {local.name!r} shares no weights, and server half {server.name!r} combines weights: "
             f"leave the server half out"
         )
+    for part in parts_of(local):
+        if server.moves_units and part.tied_to_places:
+            return (
+                f"method {part.name!r} does not go with server half {server.name!r}: {part.tied_to_places} belong to "
+                f"hidden units by their place, and {server.name!r} moves units to other places between rounds"
+            )
     return ""
 
 

@@ -58,6 +58,8 @@ def open_round(net: Net | Mixed, method: Method, state: ServerState, auxiliary: 
         net, state = net.nets[name], state._replace(weights=state.weights[name])
     with torch.no_grad():
         said = method.local.broadcast(net, state.weights, state.local, auxiliary)
+        if method.local.shares_weights:
+            said = {**said, **method.server.broadcast(state.server)}
     return {"weights": state.weights, **said} if method.local.shares_weights else said
 
 

@@ -81,6 +81,7 @@ def local_step(
         lambda params: objective(method, net, params, weights["buffers"], sent, memory, batch, target),
         weights["params"],
     )
-    params, velocity = method.solver.step(weights["params"], velocity, gradients)
+    moved, velocity = method.solver.step(weights["params"], velocity, gradients)
+    params = method.server.hold(sent, weights["params"], moved)
     total = tree.map_tree(torch.add, figures, now) if figures else now
     return Progress({"params": params, "buffers": buffers}, velocity, total)

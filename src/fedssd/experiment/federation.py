@@ -23,7 +23,7 @@ from fedssd.data.sources import load
 from fedssd.engines.base import World
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Options, Recipe
-from fedssd.methods.registry import build_local, build_server, option_types, without_strength
+from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
 from fedssd.models import build_model, default_model, initial_weights
 
 Samples = tuple[Tensor, Tensor]
@@ -108,6 +108,7 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     _refuse_tiny_clients(partition, net, recipe.batch)
     for name, own in weights.items():
         _try_model(nets[name], own, dataset, steps)
+        _try_server(method.server, nets[name], own, dataset, steps)
     first = next(iter(modules))
     batchable = brought.module is None or _try_training(nets[first], weights[first], dataset, steps)
     alone = isinstance(net, Net)
@@ -143,8 +144,9 @@ def _cast(weights: Tree, dtype: torch.dtype) -> Tree:
 def build_method(recipe: Recipe) -> Method:
     """The method a recipe names, with its options."""
     local = build_local(recipe.method, recipe.options, recipe.data)
-    solver = SGD(recipe.lr, recipe.momentum, recipe.weight_decay)
-    return Method(local, build_server(recipe.server, recipe.options), solver)
+    server = build_server(recipe.server, recipe.options)
+    check_pair(local, server)
+    return Method(local, server, SGD(recipe.lr, recipe.momentum, recipe.weight_decay))
 
 
 def _with_names(recipe: Recipe, dataset: Dataset, brought: Brought) -> Recipe:
@@ -259,6 +261,14 @@ def _try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> No
         raise UserError(
             f"the model must return logits of shape {expected} for {len(x)} samples, got {list(out.logits.shape)}"
         )
+
+
+def _try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
+    """Whether the server half can combine models like this one."""
+    try:
+        server.check(net, _cast(weights, torch.float32), steps.test(dataset.x_test[:2], torch.float32))
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> bool:

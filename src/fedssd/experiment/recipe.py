@@ -114,6 +114,7 @@ HELP: dict[str, str] = {
     "norm_limit": "drop updates of more than so many times the cohort's median norm; 0 for never",
     "faults": "faults to inject, such as drop=0.1,nan=2,flip=2x10; empty for none",
 }
+SPELLINGS = {"local": "method"}  # other names of keys: the local half beside the server half
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
     "augment": ("auto", "moon", "niid", "fedntd", "none"),
@@ -164,6 +165,9 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
     options: Options = {method: dict(given) for method, given in recipe.options.items()}
     for key, value in values.items():
         name = key.replace("-", "_")
+        name = SPELLINGS.get(name, name)
+        if name in changed:
+            raise UserError(f"{where}: {' and '.join(_names(name))} are one key, and both are given")
         if name == "options":
             _merge_options(options, value, where)
         elif "." in key:
@@ -173,6 +177,10 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
         else:
             raise UserError(f"{where}: unknown key {key!r}: {nearest(name, list(KEYS))}")
     return replace(recipe, **changed, options=options)
+
+
+def _names(key: str) -> list[str]:
+    return [key, *(other for other, meant in SPELLINGS.items() if meant == key)]
 
 
 def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:

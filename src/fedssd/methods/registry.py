@@ -24,10 +24,12 @@ from fedssd.methods.moon import MOON
 from fedssd.methods.scaffold import Scaffold
 from fedssd.methods.servers.clipping import Clipping
 from fedssd.methods.servers.feddf import FedDF
+from fedssd.methods.servers.fedma import FedMA
 from fedssd.methods.servers.fednova import FedNova
 from fedssd.methods.servers.ida import IDA
 from fedssd.methods.servers.krum import Krum
 from fedssd.methods.servers.median import Median
+from fedssd.methods.servers.pfnm import PFNM
 from fedssd.methods.servers.trimmed_mean import TrimmedMean
 
 LOCALS: dict[str, type[Local]] = {
@@ -50,7 +52,7 @@ LOCALS: dict[str, type[Local]] = {
     )
 }
 SERVERS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (Server, FedNova, IDA, FedDF, Median, TrimmedMean, Krum, Clipping)
+    kind.name: kind for kind in (Server, FedNova, IDA, FedDF, PFNM, FedMA, Median, TrimmedMean, Krum, Clipping)
 }
 
 Half = TypeVar("Half", Local, Server)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
+from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
 from fedssd.core.net import Net
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
@@ -37,7 +37,7 @@ class Context(NamedTuple):
 
 
 def method_numbers(method: Method) -> Tree:
-    """The numbers of a method that the step reads; the server half works elsewhere."""
+    """The numbers of a method that the step reads; the server half has none there."""
     return {"local": numbers_of(method.local), "solver": numbers_of(method.solver)}
 
 
@@ -66,7 +66,9 @@ class Step:
         """``asks`` the teachers itself, instead of being handed what they said; ``kernels`` of ours where they fit."""
         self.method, self.net, self.params, self.buffers = method, net, params, buffers
         self.one_run, self.masked, self.asks = one_run, masked, asks
-        self.kernels = kernels and type(method.solver) is SGD
+        self.kernels = kernels
+        # In place by our kernel, unless what was there before is still wanted.
+        self.in_place = kernels and type(method.solver) is SGD and type(method.server).hold is Server.hold
         self.names: list[str] = []
 
     def __call__(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
@@ -76,6 +78,7 @@ class Step:
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )
         params, velocity = self._moved(state, context, gradients["flat"], mask)
+        params = self._held(context.sent, state.params, params)
         packed = self.buffers.pack(buffers, state.params)
         now = state.figures + torch.stack(list(figures.values()), dim=1)  # [M, F]
         if not self.masked:
@@ -86,7 +89,7 @@ class Step:
 
     def _moved(self, state: State, context: Context, gradients: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and velocity after the solver's step; in place, and only of live models, by our kernel."""
-        if not self.kernels:
+        if not self.in_place:
             found: tuple[Tensor, Tensor] = over_models(self._solve, len(mask))(
                 context.numbers, state.params, state.velocity, gradients
             )
@@ -137,3 +140,11 @@ class Step:
     def _solve(self, numbers: Tree, params: Tensor, velocity: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
+
+    def _held(self, sent: Tree, before: Tensor, after: Tensor) -> Tensor:
+        """Layers that the server half freezes, as they were."""
+        server = self.method.server
+        if type(server).hold is Server.hold:
+            return after
+        lifted = over_models(server.hold, len(after), (self.one_run,))
+        return self.params.pack(lifted(sent, self.params.views(before), self.params.views(after)), after)
