@@ -152,6 +152,8 @@ def alone(out: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"another fedssd is at work in {out}: wait for it, or name another folder") from None
+        except OSError:  # some network file systems know no locks
+            pass
         yield
     finally:
         os.close(handle)
