@@ -26,7 +26,7 @@ COMMANDS = {
     "run": Command("fedssd.cli.run", "train one method and record every round"),
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
-    "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
+    "methods": Command("fedssd.cli.methods", "the methods: formula, options, what they send, keep and cost"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
     "theory": Command("fedssd.cli.theory", "what the convergence theorem promises, and what a run brought"),
@@ -45,7 +45,7 @@ flags:
 
 examples:
   fedssd compare                                   the paper's seven methods on digits, with a table
-  fedssd run --method fedssd --partition classes:2
+  fedssd run --local fedssd --partition classes:2
   fedssd COMMAND --help                            every flag of a command
 """
 
