@@ -22,7 +22,7 @@ endef
 # One thread a worker: the workers share the cores between them.
 pytest := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run test quick slow lint docs clean
+.PHONY: help run test quick slow lint docs tables clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -44,6 +44,10 @@ lint: $(VENV)/tested ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+tables: $(VENV)/installed ## measure again what the methods page shows: costs, and every method on digits
+	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/digits_tables.py
 
 docs: $(VENV)/installed ## put the tables of results/ into the pages
 	@$(BIN)/python docs/tables.py
