@@ -22,7 +22,7 @@ endef
 # One thread a worker: the workers share the cores between them.
 pytest := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run test quick slow lint docs clean
+.PHONY: help run test quick slow lint docs tables clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -45,8 +45,12 @@ lint: $(VENV)/tested ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: ## put the tables of results/ into the pages
-	@$(PYTHON) docs/tables.py
+tables: $(VENV)/installed ## measure again what the methods page shows: costs, and every method on digits
+	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/digits_tables.py
+
+docs: $(VENV)/installed ## put the tables of results/ into the pages
+	@$(BIN)/python docs/tables.py
 
 clean: ## remove the environment and every cache (runs/ stays)
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -70,4 +74,5 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 $(VENV)/tested: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
 	@$(call pip,--no-build-isolation --editable '.[test]')
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps triton==3.6.0
 	@touch $@

@@ -13,20 +13,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule, batches, orders
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
-from fedssd.engines.vectorised.kernels import available
 from fedssd.methods.registry import LOCALS, build_local
 
 SIZES = [30, 5, 24, 17, 3, 41]
@@ -72,8 +70,9 @@ def difference(spec: str, batch_norm: bool, runs: int, rounds: int, device: str)
             for run, method in enumerate(chosen):
                 clients = sample_cohort(run, round_, len(SIZES), 4)
                 sent = open_round(net, method, states[run], auxiliary)
-                memories = stores[run].get(clients, method.local.memory(sent))
-                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories))
+                memories = stores[run].get(clients, first_memory(method, states[run], sent))
+                public = auxiliary.x if method.local.needs_public else None
+                jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories, public))
             for run, trained in enumerate(engine.train(jobs)):
                 stores[run].put(jobs[run].clients, trained.memories)
                 states[run] = close_round(net, chosen[run], states[run], trained, len(SIZES), auxiliary)
@@ -107,32 +106,6 @@ def same_plans(device: str) -> bool:
     return all(torch.equal(a, b.cpu()) for a, b in zip(plan("cpu"), plan(device), strict=True))
 
 
-def kernel_errors(device: str) -> dict[str, float]:
-    """Relative errors of our convolutions against float64, on the CNN's two layers and a padded one."""
-    from fedssd.engines.vectorised import triton_conv
-
-    found = {}
-    for name, (inputs, outputs, size, side, pad) in {
-        "conv1": (3, 6, 5, 32, 0), "conv2": (6, 16, 5, 14, 0), "padded": (8, 16, 3, 9, 1)
-    }.items():  # fmt: skip
-        x = torch.randn(7, 13, inputs, side, side, device=device, dtype=torch.float64, requires_grad=True)
-        w = torch.randn(7, outputs, inputs, size, size, device=device, dtype=torch.float64, requires_grad=True)
-        b = torch.randn(7, outputs, device=device, dtype=torch.float64, requires_grad=True)
-        exact = torch.stack([F.conv2d(x[i], w[i], b[i], padding=pad) for i in range(7)])
-        slope = torch.randn_like(exact)
-        wanted = (exact.detach(), *torch.autograd.grad(exact, (x, w, b), slope))
-        x32, w32, b32, s32 = (part.detach().float() for part in (x, w, b, slope))
-        for precision in ("ieee", "tf32"):
-            got = (
-                triton_conv.forward(x32, w32, b32, pad, precision),
-                triton_conv.input_gradient(w32, s32, pad, precision),
-                *triton_conv.weight_gradient(x32, s32, w.shape[-2:], pad, precision),
-            )
-            for part, a, g in zip(("y", "dx", "dw", "db"), wanted, got, strict=True):
-                found[f"{name} {precision} {part}"] = float((g - a).norm() / a.norm())
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -140,9 +113,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2)
     args = parser.parse_args()
     print("plans equal bit by bit:", same_plans(args.device), flush=True)
-    if available(torch.device(args.device), torch.float32):
-        for name, error in kernel_errors(args.device).items():
-            print(f"{name:<18} {error:.1e}")
     worst = 0.0
     for spec in (*LOCALS, "fedssd+fedprox+moon"):
         found = [difference(spec, norm, args.runs, args.rounds, args.device) for norm in (False, True)]

@@ -18,15 +18,20 @@ from fedssd.methods.registry import LOCALS
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST = 5
-GRID = {  # five values each; those of fedcurv, fedntd, fedcad and kl were moved once, after a first look on these seeds
-    "fedprox": (0.003, 0.01, 0.03, 0.1, 0.3),
-    "fedcurv": (0.0001, 0.001, 0.01, 0.1, 1.0),
-    "moon": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "fedntd": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "fedcad": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "fedssd": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "kl": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "mse": (0.001, 0.003, 0.01, 0.03, 0.1),
+# Seven values each. In a first grid of five, fedprox, moon and fedntd were best at their weakest value, so every method
+# got two more: these three two weaker ones, the others one weaker and one stronger. fedgkd, which had none, got seven
+# around its paper's 0.2. The first five of fedcurv, fedntd, fedcad and kl had been moved once before, after a look on
+# these seeds.
+GRID = {
+    "fedprox": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+    "fedcurv": (0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0),
+    "moon": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "fedntd": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "fedcad": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    "fedssd": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+    "kl": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    "mse": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+    "fedgkd": (0.002, 0.006, 0.02, 0.06, 0.2, 0.6, 2.0),
 }
 
 

@@ -24,7 +24,7 @@ from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
-from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.round import ClientStore, first_memory, first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.data.augment import pipeline
 from fedssd.engines.base import Job, World
@@ -63,8 +63,9 @@ class Bench:
         jobs = []
         for seed, rows in enumerate(parts):
             clients = list(range(len(rows)))
-            memories = ClientStore(len(rows)).get(clients, method.local.memory(sent))
-            jobs.append(Job(method, sent, seed, 0, clients, rows, memories))
+            memories = ClientStore(len(rows)).get(clients, first_memory(method, state, sent))
+            public = some.x if method.local.needs_public else None
+            jobs.append(Job(method, sent, seed, 0, clients, rows, memories, public))
         return jobs
 
     def rows(self, sizes: list[int], seed: int = 0) -> list[Tensor]:
@@ -187,17 +188,21 @@ def vectorised(table: Table, bench: Bench, quick: bool, precision: str) -> None:
     each, epochs = (640, 1) if quick else (5_000, 10)
     for method in METHODS:
         for clients, runs in ((1, 1), (10, 1)) if quick else ((1, 1), (10, 1), (10, 10)):
-            measure(table, bench, method, "equal", [each] * clients, runs, epochs if runs == 1 else 3, precision)
+            many = epochs if runs == 1 else 3
+            measure(table, bench, method, "equal", [each] * clients, runs, many, precision)
+            if method != "moon" and clients > 1:
+                measure(table, bench, method, "equal", [each] * clients, runs, many, precision, kernels=False)
         measure(table, bench, method, "Dir(0.5)", skewed_sizes(10 * each, 10), 1, epochs, precision)
         if not quick:
             measure(table, bench, method, "Dir(0.5)", skewed_sizes(10 * each, 10), 10, 3, precision)
 
 
 def measure(
-    table: Table, bench: Bench, method: str, kind: str, sizes: list[int], runs: int, epochs: int, precision: str
-) -> None:
+    table: Table, bench: Bench, method: str, kind: str, sizes: list[int], runs: int, epochs: int, precision: str,
+    kernels: bool | None = None,
+) -> None:  # fmt: skip
     schedule = Schedule(epochs, 64)
-    engine = VectorisedEngine(bench.net, bench.world, schedule, precision=precision)
+    engine = VectorisedEngine(bench.net, bench.world, schedule, precision=precision, kernels=kernels)
     jobs = bench.jobs(method, [bench.rows(sizes, seed) for seed in range(runs)])
     before = _peak(reset=True)
     first = seconds(lambda: engine.train(jobs))
@@ -205,9 +210,9 @@ def measure(
     memory = (_peak() - before) / models / 2**20
     steps = model_steps(schedule, jobs)
     took = seconds(lambda: engine.train(jobs), 2)
-    name = f"vectorised, {method}, {models} models, {kind}"
+    name = f"vectorised, {method}, {models} models, {kind}{', kernels off' if kernels is False else ''}"
     table.add(name, us=1e6 * took / steps, first_s=first - took, mib_per_model=memory)
-    if method == "fedavg" and kind == "equal" and len(sizes) == 10 and runs == 1:
+    if method == "fedavg" and kind == "equal" and len(sizes) == 10 and runs == 1 and kernels is None:
         trained = engine.train(jobs)[0]
         models_tree: Tree = tree.map_tree(lambda a, b: torch.cat([a, b[None]]), trained.local, jobs[0].sent["weights"])
         engine.evaluate(models_tree)
@@ -280,10 +285,11 @@ def summary(table: Table) -> None:
         table.add(
             f"ratio: {count} processes / 10 models", ratio=table.find(f"eager loop, {count} processes", "us") / us
         )
-    table.add(
-        "ratio: 10 processes / 100 models",
-        ratio=table.find("eager loop, 10 processes", "us") / table.find(hundred, "us"),
-    )
+    for what in ("eager loop", "eager loop, 10 processes"):
+        table.add(f"ratio: {what} / 100 models", ratio=table.find(what, "us") / table.find(hundred, "us"))
+    for name in (ten, hundred, ten.replace("fedavg", "fedssd"), hundred.replace("fedavg", "fedssd")):
+        off = table.find(f"{name}, kernels off", "us")
+        table.add(f"ratio: kernels off / on, {name[12:]}", ratio=off / table.find(name, "us"))
     for method in METHODS[1:]:
         for models in (10, 100):
             slow = table.find(f"vectorised, {method}, {models} models, equal", "us")

@@ -1,7 +1,8 @@
 """Put the tables of results/ into the pages that show them; a test fails when that was not done (`make docs`).
 
 A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
-is replaced by the file. With `--check` nothing is written and stale pages are named.
+is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, as far as results/
+holds runs of it. With `--check` nothing is written and stale pages are named.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+sys.path.insert(0, str(ROOT / "src"))  # the tables are those of this checkout
+SEEDS = range(10)  # as many as anybody has run
+BLOCK = re.compile(r"(<!-- (table|reproduction): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def rendered(page: str) -> str:
     """The page with every table as results/ has it now."""
-    return BLOCK.sub(lambda found: found[1] + (ROOT / found[2]).read_text(encoding="utf-8") + found[3], page)
+    return BLOCK.sub(lambda found: found[1] + table(found[2], found[3]) + found[4], page)
+
+
+def table(kind: str, name: str) -> str:
+    """A file of results/, or a table of the paper beside our runs."""
+    if kind == "table":
+        return (ROOT / name).read_text(encoding="utf-8")
+    from fedssd.experiment.paper import EXPERIMENTS
+    from fedssd.report.reproduction import section
+
+    return section(EXPERIMENTS[name], ROOT / "results", SEEDS)
 
 
 def stale(root: Path = ROOT) -> list[Path]:

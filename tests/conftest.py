@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from run_folders import real_runs, write_run  # noqa: F401  # fixtures
 from torch import Tensor, nn
 from witness import Task
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server, ServerState
+from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule, plan_client
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.round import Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
+from fedssd.engines import build_engine
 from fedssd.engines.base import Job, World
-from fedssd.engines.reference import ReferenceEngine
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports a kernel
 
 SIZES = (13, 9, 3, 17, 8, 6)  # the third is below the batch size, the last never takes part
 COHORTS = [[0, 1, 3], [1, 2, 4], [0, 2, 4]]  # round 2 meets client 0 with a memory from round 0
@@ -71,32 +76,72 @@ class Scene:
     model: nn.Module
     schedule: Schedule
     seed: int
+    others: tuple[nn.Module, ...] = ()  # further models, which clients take turns with
 
-    def ours(self, local: Local, server: Server | None = None) -> list[Round]:
-        """Every round of the task with the reference engine."""
+    def nets(self) -> tuple[Net | Mixed, Tree]:
+        """The one net and its weights, or all of them by name."""
+        if not self.others:
+            return Net(self.model), weights_of(self.model)
+        models = {f"model{place}": model for place, model in enumerate((self.model, *self.others))}
+        nets = {name: Net(model) for name, model in models.items()}
+        return Mixed(nets, tuple(nets)), {name: weights_of(model) for name, model in models.items()}
+
+    def ours(self, local: Local, server: Server | None = None, engine: str = "reference") -> list[Round]:
+        """Every round of the task."""
         task = self.task
         method = Method(local, server or Server(), SGD(task.lr, task.momentum, task.weight_decay))
-        net, weights = Net(self.model), weights_of(self.model)
+        net, weights = self.nets()
         world = World(task.x, task.y, task.x, task.y, task.classes, Plain(), torch.float64)
-        engine = ReferenceEngine(net, world, self.schedule)
+        runner = build_engine(engine, net, world, self.schedule, "fp64", 0, lambda text: None)
         auxiliary = Auxiliary(task.auxiliary_x, task.auxiliary_y)
-        state, store, rounds = first_state(method, weights), ClientStore(len(task.clients)), []
+        state, store, rounds = first_state(method, weights, net), new_store(len(task.clients), net), []
         everybody = list(range(len(task.clients)))
         for cohort in task.cohorts:
             sent = open_round(net, method, state, auxiliary)
-            first = local.memory(sent)
+            first = first_memory(method, state, sent, net)
             rows = [task.clients[client] for client in cohort]
-            job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first))
-            (trained,) = engine.train([job])
-            state = close_round(net, method, state, trained, len(task.clients), auxiliary)
+            public = auxiliary.x if local.needs_public else None
+            job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first), public)
+            (trained,) = runner.train([job])
+            state = close_round(net, method, state, trained, len(task.clients), auxiliary, cohort)
             store.put(cohort, trained.memories)
-            kept = store.get(everybody, first)
-            rounds.append(Round(sent, trained, state, {client: tree.row(kept, client) for client in everybody}))
+            rounds.append(Round(sent, trained, state, one_by_one(net, store.get(everybody, first), everybody)))
         return rounds
 
     def but(self, **changes: Any) -> Scene:
         """The same scene with other entries in its task."""
         return replace(self, task=replace(self.task, **changes))
+
+
+def one_by_one(net: Net | Mixed, memories: Tree, clients: list[int]) -> dict[int, Tree]:
+    """Each client's own memory out of stacked ones."""
+    if isinstance(net, Net):
+        return {client: tree.row(memories, place) for place, client in enumerate(clients)}
+    held = net.places(clients)
+    found = {clients[p]: tree.row(memories[name], row) for name in held for row, p in enumerate(held[name])}
+    return dict(sorted(found.items()))
+
+
+class OtherModel(nn.Module):
+    """5 → 6 → 6 → 4, another shape than :class:`TinyModel`, with other names for its layers."""
+
+    def __init__(self, batch_norm: bool) -> None:
+        super().__init__()
+        norm = nn.BatchNorm1d(6) if batch_norm else nn.Identity()
+        self.body = nn.Sequential(nn.Linear(WIDTH, 6), norm, nn.Tanh(), nn.Linear(6, 6), nn.Tanh())
+        self.last = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.body(x)
+        return self.last(features), features
+
+
+def make_mixed(batch_norm: bool = False) -> Scene:
+    """The same scene, its clients with two models in turn; in the last round only the first of them takes part."""
+    scene = make_scene(batch_norm)
+    draw = torch.Generator().manual_seed(5)
+    other = warmed(OtherModel(batch_norm).double(), scene.task.x, scene.task.y, draw)
+    return replace(scene, others=(other,))
 
 
 def make_scene(batch_norm: bool = False, seed: int = 3, batch: int = 4, epochs: int = 2) -> Scene:

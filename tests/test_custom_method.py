@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import fedssd
 from fedssd.errors import UserError
 from fedssd.methods.custom import load_local
 from fedssd.methods.registry import build_local, local_kinds
@@ -220,6 +221,38 @@ def test_an_interrupt_while_loading_is_an_interrupt(write: Callable[[str], Path]
     for _ in range(2):  # nothing half-loaded stays behind
         with pytest.raises(KeyboardInterrupt):
             load_local(f"{path}:Mine")
+
+
+OWN_MODEL = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedssd import Local
+
+
+@dataclass(frozen=True)
+class Loss(Local):
+    shares_weights: ClassVar[bool] = False
+
+    def memory(self, sent):
+        return {KEY: sent["weights"]}
+
+    def start(self, sent, memory):
+        return memory[KEY]
+
+    def finish(self, net, weights, sent, memory, data, work):
+        return {KEY: weights}, {}
+
+    def upload(self, net, weights, sent, memory):
+        return {}
+"""
+
+
+def test_a_method_without_shared_weights_keeps_its_model_under_a_known_name(write: Callable[[str], Path]) -> None:
+    result = fedssd.run(f"{write(OWN_MODEL.replace('KEY', repr('model')))}:Loss", rounds=1, epochs=1, auxiliary=8)
+    assert result.summary["bytes_up"] == result.summary["bytes_down"] == 0
+    with pytest.raises(UserError, match="under 'model'"):
+        load_local(f"{write(OWN_MODEL.replace('KEY', repr('mine')))}:Loss")
 
 
 @pytest.mark.quick

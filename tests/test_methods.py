@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 import witness
+import witness_distillation
+import witness_matching
 import witness_rivals
 import witness_robust
 from torch import Tensor
@@ -99,9 +101,9 @@ def both(scenes: Callable[..., Any]) -> dict[bool, Any]:
 
 @pytest.mark.quick
 def test_every_registered_method_has_a_witness() -> None:
-    assert set(LOCALS) <= {*witness.KNOWN, *witness_rivals.LOCALS}
+    assert set(LOCALS) <= {*witness.KNOWN, *witness_rivals.LOCALS, *witness_distillation.LOCALS}
     assert {name for name in LOCALS if name in witness.KNOWN} <= {name for name, _ in CASES}
-    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS, *witness_robust.SERVERS}
+    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS, *witness_robust.SERVERS, *witness_matching.SERVERS}
 
 
 @pytest.mark.quick

@@ -196,6 +196,7 @@ def test_tables_of_integers_stay(name: str) -> None:
         ("krum", {"bad": -1}, "krum expects bad"),
         ("krum", {"keep": 0}, "krum expects bad"),
         ("clipping", {"bound": -1.0}, "not negative"),
+        ("clipping", {"bound": 0}, "above 0"),
         ("clipping", {"bound": "far"}, "a number"),
     ],
 )

@@ -145,9 +145,35 @@ def test_an_interruption_says_what_was_kept_and_leaves_no_process(command: str, 
     assert err.count("\n") == 1, err
     rounds = recorded(here / "kept")
     assert rounds >= 3
+    for record in (here / "kept").rglob("rounds.jsonl"):
+        last = record.read_bytes().count(b"\n") - 1
+        assert (record.parent / "checkpoint" / f"round-{last}.json").exists()
     assert err.startswith(f"fedssd: interrupted; {rounds} rounds")
     assert err.endswith("kept in kept; go on with: python -m fedssd resume kept\n")
     limit = time.monotonic() + 20  # multiprocessing's own helper ends by itself, a moment after its parent
+    while still_running(job.pid) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert still_running(job.pid) == []
+
+
+@pytest.mark.slow
+def test_workers_go_with_a_parent_that_is_killed(here: Path) -> None:
+    """Otherwise they would still write into a folder that is being resumed."""
+    words = "compare --methods fedavg,fedssd --seeds 0,1 --workers 2 --rounds 5000 --out kept --quiet"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "fedssd",
+        *words.split(),
+        *(word for word in SMALL if word not in ("--rounds", "2")),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True, env=environment) as job:
+        began = time.monotonic()
+        while recorded(here / "kept") < 3 and time.monotonic() - began < 60:
+            time.sleep(0.1)
+        job.kill()
+    limit = time.monotonic() + 20
     while still_running(job.pid) and time.monotonic() < limit:
         time.sleep(0.1)
     assert still_running(job.pid) == []

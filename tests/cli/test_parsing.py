@@ -12,8 +12,12 @@ import pytest
 
 import fedssd
 from fedssd.cli import COMMANDS, main
+from fedssd.cli.flags import overrides
+from fedssd.cli.parser import Parser
+from fedssd.cli.run import register
+from fedssd.errors import UserError
 from fedssd.experiment import run as experiment
-from fedssd.experiment.recipe import KEYS
+from fedssd.experiment.recipe import KEYS, load_recipe
 
 Captured = pytest.CaptureFixture[str]
 HELPS = [(name,) for name in COMMANDS] + [("data", action) for action in ("list", "prepare", "show")]
@@ -69,6 +73,14 @@ def test_version_and_no_command(capsys: Captured) -> None:
         ("run --rounds", "fedssd run: argument --rounds: expected one argument"),
         ("run digits", "fedssd run: unexpected argument 'digits'"),
         ("run --set m_max", "fedssd run: --set expects KEY=VALUE, got 'm_max'"),
+        ("run --fedssd.m-max", "fedssd run: argument --fedssd.m-max: expected one argument"),
+        ("run --fedssd.m-max --quiet", "fedssd run: argument --fedssd.m-max: expected one argument"),
+        ("run --fedssd.m-mx 1", "fedssd: method 'fedssd' has no option 'm_mx': did you mean 'm_max'?"),
+        ("run --fedsd.m-max 1", "fedssd: options are given for an unknown method 'fedsd': did you mean 'fedssd'?"),
+        ("run --moon.mu 1", "fedssd: options.moon.mu is set, and 'moon' is not among the methods that run"),
+        ("methods --fedssd.m-max 1", "fedssd methods: unknown flag '--fedssd.m-max'"),
+        ("run --local fedavg --set method=moon", "fedssd run: method is given twice: fedavg and moon"),
+        ("run --local moon --server fedma", "fedssd: method 'moon' does not go with server half 'fedma'"),
         ("run --set lr=0.1 --lr 0.2", "fedssd run: lr is given twice: 0.2 and 0.1"),
         ("compare --method fedavg", "fedssd compare: unknown flag '--method': did you mean '--methods'?"),
         ("compare --seed 1", "fedssd compare: unknown flag '--seed': did you mean '--seeds'?"),
@@ -84,6 +96,30 @@ def test_version_and_no_command(capsys: Captured) -> None:
 def test_a_mistake_is_one_line_and_status_2(words: str, message: str, capsys: Captured) -> None:
     assert main(words.split()) == 2
     assert one_line(capsys).startswith(message)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("words", ["--fedssd.m-max 0.3", "--fedssd.m-max=0.3", "--set fedssd.m_max=0.3"])
+def test_local_and_server_halves_and_their_options_compose(words: str) -> None:
+    parser = Parser(prog="fedssd")
+    register(parser.add_subparsers())
+    line = f"run --local fedssd+fedprox --server fednova {words} --fednova.weighting equal"
+    recipe = load_recipe(None, overrides(parser.parse_args(line.split()), "run"))
+    assert (recipe.method, recipe.server) == ("fedssd+fedprox", "fednova")
+    assert recipe.options == {"fedssd": {"m_max": 0.3}, "fednova": {"weighting": "equal"}}
+    old = parser.parse_args(["run", "--method", "fedssd+fedprox"])
+    assert overrides(old, "run") == {"method": "fedssd+fedprox"}
+
+
+@pytest.mark.quick
+def test_local_is_the_method_key_in_a_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text('local = "moon"\n')
+    assert load_recipe(file, {}).method == "moon"
+    assert load_recipe(file, {"method": "fedntd"}).method == "fedntd"
+    file.write_text('local = "moon"\nmethod = "fedntd"\n')
+    with pytest.raises(UserError, match="method and local are one key"):
+        load_recipe(file, {})
 
 
 def test_methods(capsys: Captured) -> None:
@@ -117,7 +153,10 @@ class Mine(Local):
 def test_an_own_method_is_listed_without_borrowed_words(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "own.py").write_text(OWN)
     assert main(["methods", f"{tmp_path}/own.py:Mine"]) == 0
-    assert capsys.readouterr().out.split() == ["mine", "options", "beta", "=", "0.5"]
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert said[:3] == ["mine", "half local", "options beta = 0.5"]
+    assert said[3:6] == ["sends 1 down, 1 up", "keeps client –, server –", "cost not measured"]
+    assert said[6] == ""
 
 
 def test_help_is_fast_and_needs_no_torch() -> None:

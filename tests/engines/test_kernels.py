@@ -1,12 +1,11 @@
-"""Our convolutions reach the stacked models: right under vmap, with or without gradients, shared or own inputs.
+"""Our kernels reach the stacked models: right under vmap, with or without gradients, shared or own inputs.
 
-The Triton kernels themselves need an accelerator (``benchmarks/agreement.py`` compares them with float64 there); here
-plain torch stands in for them, and everything between a model's layer and the kernel is what is tested.
+Triton's interpreter runs the kernels here, so sizes are tiny; ``test_kernel_values`` holds each kernel to float64.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,111 +15,152 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs, weights_of
-from fedssd.engines import vectorised
-from fedssd.engines.vectorised import cpu_pool
-from fedssd.engines.vectorised.kernels import StackedNet
+from fedssd.data.augment import Pipeline
+from fedssd.engines.base import Job, World
+from fedssd.engines.kernels import cpu_pool, layers
+from fedssd.engines.kernels.net import Losses, StackedNet
+from fedssd.engines.vectorised import VectorisedEngine
+from fedssd.methods.fedssd import weighted_square
 
-MODELS, BATCH = 3, 2
+MODELS, BATCH = 2, 2
+Weights = dict[str, dict[str, Tensor]]
 
 
 class Layers(nn.Module):
+    """Layers that fuse, layers that are not covered, and one output that is used twice."""
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3, padding=1, bias=False)
-        self.strided, self.pool = nn.Conv2d(5, 5, 2, stride=1, groups=5), nn.MaxPool2d(2)
-        self.out = nn.Linear(20, 3)
+        self.grouped, self.pool = nn.Conv2d(5, 5, 1, groups=5), nn.MaxPool2d(2)
+        self.norm, self.relu = nn.GroupNorm(1, 4), nn.ReLU(inplace=True)
+        self.hidden, self.out = nn.Linear(5, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Outputs:
-        x = self.pool(torch.relu(self.strided(torch.relu(self.second(torch.relu(self.first(x)))))))
-        logits = self.out(x.flatten(1))
-        return Outputs(logits, logits)
-
-
-def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: int, precision: str) -> Tensor:
-    assert precision == "ieee"
-    ours = [F.conv2d(x[m], w[m], None if bias is None else bias[m], padding=padding) for m in range(len(w))]
-    return torch.stack(ours)
-
-
-def turned(w: Tensor, dy: Tensor, padding: int, _: str) -> Tensor:
-    return torch.stack([F.conv_transpose2d(dy[m], w[m], padding=padding) for m in range(len(w))])
-
-
-def by_weight(x: Tensor, dy: Tensor, _: torch.Size, padding: int, __: str) -> tuple[Tensor, Tensor]:
-    """Correlate inputs with slopes: the batch is summed over, so it takes the place of the channels."""
-    ours = [
-        F.conv2d(x[m].transpose(0, 1), dy[m].transpose(0, 1), padding=padding).transpose(0, 1) for m in range(len(x))
-    ]
-    return torch.stack(ours), dy.sum((1, 3, 4))
+        x = self.pool(torch.relu(self.first(x)))
+        x = self.norm(x)
+        y = self.second(x)
+        self.relu(y)  # in place: what follows sees it
+        y = self.pool(self.grouped(y) + y).mean((2, 3))
+        features = F.relu(self.hidden(y))
+        return Outputs(self.out(features), features)
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    made: list[str] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What was asked of the kernels: the layer and what went into it."""
+    made: list[tuple[Any, ...]] = []
+    for name in ("convolve", "linear", "entropy", "weighted_square", "largest"):
+        function = getattr(layers, name)
 
-    def note(name: str, function: object) -> object:
-        return lambda *args: (made.append(name), function(*args))[1]  # type: ignore[operator]
+        def note(*args: Any, _name: str = name, _function: Any = function) -> Tensor:
+            made.append((_name, *(part for part in args if isinstance(part, bool))))
+            return _function(*args)
 
-    stand_in = SimpleNamespace(
-        forward=note("forward", convolve),
-        input_gradient=note("input", turned),
-        weight_gradient=note("weight", by_weight),
-    )
-    monkeypatch.setattr(vectorised, "triton_conv", stand_in, raising=False)
+        monkeypatch.setattr(layers, name, note)
     return made
 
 
 @pytest.fixture
-def models() -> tuple[Net, dict[str, dict[str, Tensor]]]:
+def models() -> tuple[Net, Weights]:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
     torch.manual_seed(0)
     stacked = tree.stack([weights_of(Layers()) for _ in range(MODELS)])
     return Net(Layers()), tree.map_tree(lambda leaf: leaf.requires_grad_(True), stacked)
 
 
-def gradients(out: Tensor, weights: dict[str, dict[str, Tensor]]) -> list[Tensor]:
-    return list(torch.autograd.grad(out.square().sum(), tree.leaves(weights)))
+def gradients(out: Outputs, weights: Weights) -> list[Tensor]:
+    return list(torch.autograd.grad(out.logits.square().sum() + out.features.sum(), tree.leaves(weights)))
 
 
-def test_stacked_convolutions_and_their_gradients(
-    calls: list[str], models: tuple[Net, dict[str, dict[str, Tensor]]]
-) -> None:
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_stacked_layers_and_their_gradients(calls: list[tuple[Any, ...]], models: tuple[Net, Weights]) -> None:
     net, weights = models
-    x = torch.randn(MODELS, BATCH, 3, 8, 8)
-    answers = [vmap(lambda w, one, n=n: n.train(w, one)[0].logits)(weights, x) for n in (net, StackedNet(net, "ieee"))]
-    torch.testing.assert_close(answers[1], answers[0])
-    for a, b in zip(*(gradients(answer, weights) for answer in answers), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
-    # The grouped layer goes the usual way; the first layer's input needs no gradient.
-    assert sorted(calls) == ["forward", "forward", "input", "weight", "weight"]
+    x = torch.randn(MODELS, BATCH, 3, 10, 10)
+    expected, found = (vmap(lambda w, one, n=n: n.train(w, one)[0])(weights, x) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
+    for ours, theirs in zip(gradients(found, weights), gradients(expected, weights), strict=True):
+        close(ours, theirs)
+    assert calls == [
+        ("convolve", True, True), ("convolve", True, False), ("largest",), ("linear", True), ("linear", False),
+    ]  # fmt: skip
 
 
-def test_models_that_share_their_inputs(calls: list[str], models: tuple[Net, dict[str, dict[str, Tensor]]]) -> None:
+def test_models_that_share_their_inputs(models: tuple[Net, Weights]) -> None:
     net, weights = models
-    x = torch.randn(BATCH, 3, 8, 8)
-    answers = [vmap(lambda w, n=n: n(w, x).logits)(weights) for n in (net, StackedNet(net, "ieee"))]
-    torch.testing.assert_close(answers[1], answers[0])
-    assert calls == ["forward", "forward"]
+    x = torch.randn(BATCH, 3, 10, 10)
+    expected, found = (vmap(lambda w, n=n: n(w, x))(weights) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
 
 
-def test_one_model_asked_about_many_batches_is_one_call(
-    calls: list[str], models: tuple[Net, dict[str, dict[str, Tensor]]]
-) -> None:
+def test_one_model_asked_about_many_batches(models: tuple[Net, Weights]) -> None:
     net, weights = models
-    one = tree.row(weights, 0)
-    x = torch.randn(4, BATCH, 3, 8, 8)
-    answers = [vmap(lambda batch, n=n: n(one, batch).logits)(x) for n in (net, StackedNet(net, "ieee"))]
-    torch.testing.assert_close(answers[1], answers[0])
-    assert calls == ["forward", "forward"]
+    one, x = tree.row(weights, 0), torch.randn(3, BATCH, 3, 10, 10)
+    expected, found = (vmap(lambda batch, n=n: n(one, batch))(x) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
 
 
-@pytest.mark.usefixtures("calls")
-def test_one_model_without_vmap(models: tuple[Net, dict[str, dict[str, Tensor]]]) -> None:
+def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
     net, weights = models
     one = tree.map_tree(lambda leaf: leaf[0].detach().requires_grad_(True), weights)
-    x = torch.randn(BATCH, 3, 8, 8)
-    found = [gradients(n.train(one, x)[0].logits, one) for n in (net, StackedNet(net, "ieee"))]
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+    x = torch.randn(BATCH, 3, 10, 10)
+    expected, found = (gradients(n.train(one, x)[0], one) for n in (net, StackedNet(net, "ieee")))
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs)
+
+
+def test_losses(calls: list[tuple[Any, ...]]) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    logits, weight = torch.randn(MODELS, 4, 3, requires_grad=True), torch.rand(MODELS, 4, 3)
+    y = torch.randint(0, 3, (MODELS, 4))
+
+    def total(z: Tensor, labels: Tensor, m: Tensor) -> Tensor:
+        return F.cross_entropy(z, labels, reduction="none") + weighted_square(z - 1, m, "inside", "sum")
+
+    expected = vmap(total)(logits, y, weight)
+    (slope,) = torch.autograd.grad(expected.square().sum(), logits)
+    with Losses():
+        found = vmap(total)(logits, y, weight)
+    close(found, expected)
+    close(torch.autograd.grad(found.square().sum(), logits)[0], slope)
+    assert [call[0] for call in calls] == ["entropy", "weighted_square"]
+
+
+class Tiny(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.pool, self.out = nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.pool(torch.relu(self.conv(x))).flatten(1))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
+def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    from fedssd.core.contract import Auxiliary, Method
+    from fedssd.core.plan import Schedule
+    from fedssd.core.round import ClientStore, first_state, open_round
+    from fedssd.methods.registry import build_local
+
+    torch.manual_seed(0)
+    x, y = torch.randint(0, 256, (12, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (12,))
+    world = World(x, y, x, y, 3, Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,)))
+    net, method = Net(Tiny()), Method(build_local(name))
+    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(Tiny()))
+    auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
+    sent = open_round(net, method, first_state(method, weights), auxiliary)
+    rows = [torch.arange(5), torch.arange(5, 12)]
+    memories = ClientStore(2).get([0, 1], method.local.memory(sent))
+    jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in (0, 1)]
+    plain, ours = (VectorisedEngine(net, world, Schedule(2, 4), kernels=k) for k in (False, True))
+    for expected, found in zip(plain.train(jobs), ours.train(jobs), strict=True):
+        close(found.local, expected.local)
+        close(found.figures, expected.figures)
+    close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 6, 8), (2, 3, 7, 9), (2, 2, 3, 4, 4)])

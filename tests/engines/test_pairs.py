@@ -1,14 +1,19 @@
-"""Every local half with every server half, with and without batch norm: both engines agree over five rounds."""
+"""Every local half with every server half, with and without batch norm: both engines agree over five rounds.
+
+Pairs that mean nothing together, and models that a server half cannot combine, are refused with the reason instead.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from test_vectorised import Setting, assert_agree, several
 
-from fedssd.core.contract import Method, Server
-from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.core.contract import Method, Server, meaningless
+from fedssd.errors import UserError
+from fedssd.methods.registry import LOCALS, SERVERS, check_pair
 from fedssd.methods.servers.feddf import FedDF
 
 
@@ -17,9 +22,33 @@ def short(server: Server) -> Server:
     return replace(server, steps=4) if isinstance(server, FedDF) else server
 
 
+REFUSED = [pair for pair in product(LOCALS, SERVERS) if meaningless(LOCALS[pair[0]](), SERVERS[pair[1]]())]
+PAIRS = [pair for pair in product(LOCALS, SERVERS) if pair not in REFUSED]
+
+
 @pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("local", LOCALS)
+@pytest.mark.parametrize(("local", "server"), PAIRS)
 def test_pair_agrees_with_the_reference(local: str, server: str, batch_norm: bool) -> None:
+    setting = Setting(batch_norm)
+    if batch_norm and SERVERS[server].moves_units:
+        with pytest.raises(ValueError, match="batch norm"):
+            SERVERS[server]().check(setting.net, setting.weights, setting.auxiliary.x)
+        return
     methods = [Method(m.local, short(m.server), m.solver) for m in several(local, 2, SERVERS[server])]
-    assert_agree(Setting(batch_norm), methods)
+    assert_agree(setting, methods)
+
+
+@pytest.mark.parametrize(("local", "server"), REFUSED)
+def test_pair_is_refused_with_the_reason(local: str, server: str) -> None:
+    with pytest.raises(UserError, match=f"method '{local}' .* server half '{server}'.*:"):
+        check_pair(LOCALS[local](), SERVERS[server]())
+    with pytest.raises(ValueError, match=f"method '{local}'"):
+        Method(LOCALS[local](), SERVERS[server]())
+
+
+def test_servers_that_move_units_refuse_what_belongs_to_a_unit_s_place() -> None:
+    found = {(local, server) for local, server in REFUSED if SERVERS[server].moves_units}
+    assert found >= set(product(("scaffold", "moon", "fedcurv", "fedgkd"), ("pfnm", "fedma")))
+    assert not found & set(product(("fedavg", "fedprox", "fedssd", "fedntd"), ("pfnm", "fedma")))
+    with pytest.raises(UserError, match="'scaffold' does not go with server half 'pfnm'"):
+        check_pair(LOCALS["fedssd"]() + LOCALS["scaffold"](), SERVERS["pfnm"]())

@@ -16,7 +16,7 @@ from fedssd.core.contract import Auxiliary, Local, Method, Server
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.data.augment import Pipeline, pipeline
 from fedssd.engines.base import Engine, Job, World
@@ -86,8 +86,9 @@ class Setting:
     def job(self, method: Method, state: Any, store: ClientStore, seed: int, round_: int) -> Job:
         clients = sample_cohort(seed, round_, len(SIZES), COHORT)
         sent = open_round(self.net, method, state, self.auxiliary)
-        memories = store.get(clients, method.local.memory(sent))
-        return Job(method, sent, seed, round_, clients, [self.rows[client] for client in clients], memories)
+        memories = store.get(clients, first_memory(method, state, sent))
+        public = self.auxiliary.x if method.local.needs_public else None
+        return Job(method, sent, seed, round_, clients, [self.rows[client] for client in clients], memories, public)
 
 
 def local_named(spec: str, factor: float = 1.0) -> Local:
@@ -156,9 +157,10 @@ def test_one_model_at_a_time_agrees_with_the_reference() -> None:
     assert_agree(Setting(batch_norm=True), several("fedcurv", 1), width=1)
 
 
-def test_a_recorded_step_agrees_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", ["fedavg", "fedma"])
+def test_a_recorded_step_agrees_with_the_reference(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedssd.engines.vectorised.program.RECORD_AFTER", 0)
-    assert_agree(Setting(), several("fedssd", 2))
+    assert_agree(Setting(), several("fedssd", 2, SERVERS[server]))
 
 
 def first_jobs(setting: Setting, methods: Sequence[Method], round_: int = 0) -> list[Job]:

@@ -43,11 +43,21 @@ class Nursery:
     def __exit__(self, *_: object) -> None:
         self._process.communicate(timeout=60)  # its input ends, and so does it
 
-    def run(self, *words: str, after: float | None = None, at: int | None = None) -> Ended:
-        """One command, killed ``after`` so many seconds, or ``at`` the n-th thing it does to a file, or not at all."""
+    def run(
+        self,
+        *words: str,
+        after: float | None = None,
+        at: int | None = None,
+        lines: tuple[str, int] | None = None,
+        by: int = signal.SIGKILL,
+    ) -> Ended:
+        """One command, killed ``after`` so many seconds, ``at`` the n-th thing it does to a file, or not at all.
+
+        Or sent a signal when a file has so many ``lines``.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        order = {"words": words, "after": after, "at": at, "folder": os.getcwd()}
+        order = {"words": words, "after": after, "at": at, "lines": lines, "by": by, "folder": os.getcwd()}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         return Ended(**json.loads(self._process.stdout.readline()))
 
@@ -118,10 +128,10 @@ def _serve() -> None:
             os.chdir(order["folder"])
             _child(order["words"], order["at"], said)
         ended = None
-        if order["after"] is not None:
-            ended = _wait(child, order["after"])
+        if order["after"] is not None or order["lines"] is not None:
+            ended = _wait(child, order)
             if ended is None:
-                os.kill(child, signal.SIGKILL)
+                os.kill(child, order["by"])
         if ended is None:
             _, ended = os.waitpid(child, 0)
         os.lseek(said, 0, os.SEEK_SET)
@@ -131,13 +141,17 @@ def _serve() -> None:
         print(json.dumps({"status": status, "seconds": time.monotonic() - begun, "said": text}), flush=True)
 
 
-def _wait(child: int, seconds: float) -> int | None:
-    """The child's end if it comes within this time."""
-    limit = time.monotonic() + seconds
+def _wait(child: int, order: dict[str, Any]) -> int | None:
+    """The child's end if it comes before the moment it is to be sent a signal."""
+    limit = time.monotonic() + (60 if order["after"] is None else order["after"])
     while time.monotonic() < limit:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
             return status
+        if order["lines"] is not None:
+            file = Path(order["folder"], order["lines"][0])
+            if file.exists() and file.read_bytes().count(b"\n") >= order["lines"][1]:
+                return None
         time.sleep(0.001)
     return None
 

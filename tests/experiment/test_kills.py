@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from killing import Ended, Nursery, outcome
 
 from fedssd.methods import LOCALS, SERVERS
@@ -53,9 +54,9 @@ def no_traceback(ended: Ended) -> None:
     assert ended.killed or ended.status == 0, ended.said
 
 
-def check_kills(nursery: Nursery, method: str, server: str, engine: str, kills: int) -> None:
+def check_kills(nursery: Nursery, method: str, server: str, engine: str, kills: int, *more: str) -> None:
     """Kill and resume, over and over; whenever a run gets to its end, compare it and begin another."""
-    words = command(method, server, engine)
+    words = [*command(method, server, engine), *more]
     whole = nursery.run(*words, "--out", "whole")
     no_traceback(whole)
     expected = outcome(Path("whole"))
@@ -88,6 +89,12 @@ def test_some_methods_survive_kills(nursery: Nursery, method: str, server: str, 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_method_survives_kills(nursery: Nursery, method: str, server: str, engine: str) -> None:
     check_kills(nursery, method, server, engine, KILLS // len(ENGINES))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("method", "server"), FEW)
+def test_a_deterministic_run_on_a_gpu_survives_kills(nursery: Nursery, method: str, server: str) -> None:
+    check_kills(nursery, method, server, "vectorised", 3, "--device", "cuda", "--deterministic")
 
 
 def test_the_program_itself_survives_a_kill(tmp_path: Path) -> None:
@@ -123,3 +130,24 @@ def test_a_killed_comparison_goes_on(nursery: Nursery, tmp_path: Path) -> None:
         for run in sorted((tmp_path / "whole").glob("*-*")):
             assert outcome(tmp_path / folder / run.name) == outcome(run)
         assert (tmp_path / folder / "table.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_signal_is_answered_with_a_checkpoint_and_the_way_on(
+    nursery: Nursery, sent: int, status: int, word: str, engine: str
+) -> None:
+    words = [*command("moon", "fedavg", engine), "--rounds", "20", "--checkpoint-every", "auto"]
+    ended = nursery.run(*words, "--out", "stopped", lines=("stopped/rounds.jsonl", 4), by=sent)
+    assert ended.status == status, ended.said
+    rounds = (Path("stopped") / "rounds.jsonl").read_bytes().count(b"\n") - 1
+    assert rounds >= 3
+    assert ended.said.count("\n") == 1
+    assert ended.said.startswith(f"fedssd: {word}; {rounds} rounds kept in stopped; go on with: ")
+    assert ended.said.endswith(" resume stopped\n")
+    assert (Path("stopped") / "checkpoint" / f"round-{rounds}.json").exists()
+    no_traceback(nursery.run("resume", "stopped", "--quiet"))
+    no_traceback(nursery.run(*words, "--out", "whole"))
+    assert outcome(Path("stopped")) == outcome(Path("whole"))

@@ -28,7 +28,10 @@ COMMANDS = {
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
     "resume": Command("fedssd.cli.resume", "go on with a run, a comparison or a sweep where it stopped"),
-    "methods": Command("fedssd.cli.methods", "the methods: formula, options, the paper's values"),
+    "reproduce": Command("fedssd.cli.reproduce", "the paper's tables and figures, ours beside the published"),
+    "bench": Command("fedssd.cli.bench", "your own method against committed results, on the same splits and seeds"),
+    "report": Command("fedssd.cli.report", "one page that opens offline with all that some runs show"),
+    "methods": Command("fedssd.cli.methods", "the methods: formula, options, what they send, keep and cost"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
     "federation": Command("fedssd.cli.federation", "run a recipe on real machines, over Flower"),
@@ -48,7 +51,7 @@ flags:
 
 examples:
   fedssd compare                                   the paper's seven methods on digits, with a table
-  fedssd run --method fedssd --partition classes:2
+  fedssd run --local fedssd --partition classes:2
   fedssd COMMAND --help                            every flag of a command
 """
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedssd.cli import flags, places
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
+from fedssd.cli.report import leave_report
 from fedssd.cli.run import as_flags, setting
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def train(
         raise places.interrupted(error, out) from None
     table = tabulate(results)
     write(out, table, results, recipe)
+    leave_report(out, f"{opening} on {setting(recipe)}")
     if args.json:
         print(json.dumps({"folder": str(out), "runs": [result.summary for result in results]}))
         return 0
@@ -117,7 +119,7 @@ def _show(table: Table, out: Path, following: str) -> None:
     print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     for line in remarks(table):
         print(line)
-    print(f"results: {out}/ (table.md, table.csv, curves.svg, a folder for each run)")
+    print(f"results: {out}/ (report.html, table.md, table.csv, curves.svg, a folder for each run)")
     print(f"next:    {following}")
 
 

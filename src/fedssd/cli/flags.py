@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fedssd.cli.parser import UsageError
-from fedssd.experiment.recipe import HELP, KEYS, Recipe
+from fedssd.experiment.recipe import HELP, KEYS, SPELLINGS, Recipe
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "data and clients": (
@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "method and model": ("method", "server", "model", "head"),
     "training": ("rounds", "epochs", "batch", "partial_batch", "lr", "momentum", "weight_decay", "lr_decay", "seed"),
-    "machine": ("engine", "device", "precision", "width", "deterministic", "checkpoint_every"),
+    "machine": ("engine", "device", "precision", "width", "kernels", "deterministic", "checkpoint_every"),
     "evaluation": ("evaluate_every", "evaluate_local"),
     "reliability": ("on_bad_update", "norm_limit", "faults"),
 }
@@ -47,7 +47,8 @@ def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str]
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set a key of the recipe, or an option of a method such as fedssd.m_max=0.1; may be repeated",
+        help="set a key of the recipe, or an option of a half such as fedssd.m_max=0.1, which --fedssd.m-max 0.1 does "
+        "too; may be repeated",
     )
 
 
@@ -61,7 +62,8 @@ def _add_flag(group: argparse._ArgumentGroup, key: str) -> None:
         group.add_argument(_flag(key), action=action, default=argparse.SUPPRESS, help=help_text)
         return
     help_text = f"{HELP.get(key, '')} (default: {default})".replace("%", "%%")
-    group.add_argument(_flag(key), default=argparse.SUPPRESS, metavar=METAVARS[KEYS[key]], help=help_text)
+    spellings = [*(_flag(other) for other, meant in SPELLINGS.items() if meant == key), _flag(key)]
+    group.add_argument(*spellings, dest=key, default=argparse.SUPPRESS, metavar=METAVARS[KEYS[key]], help=help_text)
 
 
 def _flag(key: str) -> str:
@@ -77,6 +79,7 @@ def overrides(args: argparse.Namespace, command: str) -> dict[str, str | bool]:
             raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
         key = name.strip()
         key = f"options.{key.removeprefix('options.')}" if "." in key else key.replace("-", "_")
+        key = SPELLINGS.get(key, key)
         if key in values:
             raise UsageError(f"fedssd {command}: {name.strip()} is given twice: {values[key]} and {value}")
         values[key] = value

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fedssd.errors import nearest
+
+OPTION = re.compile(r"--(?P<half>[A-Za-z][\w-]*)\.(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
 class UsageError(Exception):
@@ -37,6 +40,8 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Like argparse's, but nothing unknown is handed on: the parser that met it knows its flags best."""
+        if args is not None and "--set" in self._option_string_actions:
+            args = self._options_as_settings(list(args))
         known, rest = super().parse_known_args(args, namespace)
         for word in rest:
             if word.startswith("-"):
@@ -44,6 +49,23 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown flag {name!r}: {self._suggest(name)}")
             self.error(f"unexpected argument {word!r}")
         return known, []
+
+    def _options_as_settings(self, words: list[str]) -> list[str]:
+        """``--fedssd.m-max 0.3`` and ``--fedssd.m-max=0.3`` as ``--set fedssd.m_max=0.3``."""
+        found: list[str] = []
+        while words:
+            word = words.pop(0)
+            option = OPTION.fullmatch(word)
+            if option is None:
+                found.append(word)
+                continue
+            value = option["value"]
+            if value is None:
+                if not words or words[0].startswith("--"):
+                    self.error(f"argument {word}: expected one argument")
+                value = words.pop(0)
+            found += ["--set", f"{option['half']}.{option['name'].replace('-', '_')}={value}"]
+        return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A word that is not among the choices is answered with the nearest one."""

@@ -20,7 +20,7 @@ def choose(out: Path | None, *words: str) -> Path:
     """The folder the user asked for if it is free, else ``runs/<words>``, numbered when taken."""
     if out is not None:
         return _asked_for(out)
-    base = "-".join(_plain(word) for word in words)
+    base = "-".join(plain(word) for word in words)
     folder, number = ROOT / base, 2
     while folder.exists():
         folder, number = ROOT / f"{base}-{number}", number + 1
@@ -33,14 +33,14 @@ def resumable(out: Path | None, *words: str) -> Path:
         if out.exists() and not out.is_dir():
             raise UserError(f"expected a folder for --out, got the file {out}: choose another")
         return _writable(out)
-    base = "-".join(_plain(word) for word in words)
+    base = "-".join(plain(word) for word in words)
     folder, number = ROOT / base, 2
     while (following := ROOT / f"{base}-{number}").exists():
         folder, number = following, number + 1
     return _writable(folder)
 
 
-def _plain(word: str) -> str:
+def plain(word: str) -> str:
     """A word that is safe in a folder's name: of a path the last part, without its ending."""
     name = word.rstrip("/").rsplit("/", 1)[-1]
     return re.sub(r"[^\w+.-]+", "-", re.sub(r"\.(npz|csv|py)\b", "", name)).strip("-.") or "data"
@@ -58,6 +58,13 @@ def _asked_for(out: Path) -> Path:
     if out.is_dir() and any(out.iterdir()):
         raise UserError(f"expected a new or empty folder for --out, got {out}, which is not empty: choose another")
     return _writable(out)
+
+
+def shared(folder: Path) -> Path:
+    """A folder that may hold finished runs already, if it can be written to."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"expected a folder for --out, got the file {folder}: choose another")
+    return _writable(folder)
 
 
 def _writable(folder: Path) -> Path:

@@ -40,6 +40,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Go on with what the folder holds."""
+    from fedssd.api import OWN
     from fedssd.experiment.many import PLAN
     from fedssd.experiment.recipe import load_recipe
 
@@ -48,6 +49,10 @@ def main(args: argparse.Namespace) -> int:
     if not (args.folder / "recipe.toml").is_file():
         raise UserError(f"expected the folder of a run, a comparison or a sweep, got {args.folder}: it holds none")
     recipe = load_recipe(args.folder / "recipe.toml", _rounds(args))
+    if recipe.data == OWN:
+        raise UserError(
+            f"{args.folder} ran on {OWN}, which no file holds: call fedssd.run(…, out=…, resume=True) again"
+        )
     return run.train(recipe, args.folder, args, True, _following(args.folder, recipe))
 
 

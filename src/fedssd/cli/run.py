@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 from fedssd.cli import flags, places
 from fedssd.cli.parser import examples
 from fedssd.cli.progress import listening, spoken
+from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
 
 EXAMPLES = examples(
     "fedssd run                                               FedSSD on digits, everything by default",
-    "fedssd run --method fedntd --partition classes:2 --seed 1",
-    "fedssd run --method fedssd --set fedssd.m_max=0.3        another strength",
-    "fedssd run --method fedssd+fedprox                       two local halves added up",
-    "fedssd run --method my_method.py:MyLoss                  your own, from a file",
+    "fedssd run --local fedntd --partition classes:2 --seed 1",
+    "fedssd run --local fedssd --fedssd.m-max 0.3             another strength",
+    "fedssd run --local fedssd+fedprox --server fednova       two local halves added up, and another server half",
+    "fedssd run --local my_method.py:MyLoss                   your own, from a file",
     "fedssd run --recipe runs/digits-fedssd-0/recipe.toml     the same run again",
 )
 
@@ -59,11 +60,12 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None
+    leave_report(out, f"{recipe.method} on {setting(recipe)}")
     if args.json:
         print(json.dumps(result.summary))
         return 0
     print("\n".join(describe(result.summary, recipe)))
-    print(f"results: {out}/ (recipe.toml, rounds.jsonl, summary.json)")
+    print(f"results: {out}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
     print(f"next:    {following}")
     return 0
 
@@ -93,11 +95,16 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
         taken = f"{places.many(summary['dropped'], 'update')} did not go into the average (`dropped` in rounds.jsonl)"
         unchanged = summary["unchanged_rounds"]
         lines.append(f"{taken}; in {places.many(unchanged, 'round')} none did" if unchanged else taken)
-    up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
+    up, down = size(summary["bytes_up"]), size(summary["bytes_down"])
     seconds = summary["seconds"]
     time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)
-    lines.append(f"{up:.1f} MB up, {down:.1f} MB down, {time}")
+    lines.append(f"{up} up, {down} down, {time}")
     return lines
+
+
+def size(count: int) -> str:
+    """Bytes in a unit that leaves something to read."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:

@@ -16,6 +16,7 @@ from fedssd.cli import flags, places
 from fedssd.cli.compare import whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
+from fedssd.cli.report import leave_report
 from fedssd.cli.run import setting
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "fedssd sweep --grid fedssd.m_max=0.1,0.3,1,3                  one option, three seeds each",
     "fedssd sweep --grid lr=0.01,0.03 --grid epochs=1,5,10         every combination",
-    "fedssd sweep --grid partition=classes:2,dirichlet:0.1,iid --method fedavg",
+    "fedssd sweep --grid partition=classes:2,dirichlet:0.1,iid --local fedavg",
 )
 
 
@@ -87,6 +88,7 @@ def train(
         raise places.interrupted(error, out) from None
     table = tabulate_cells(cells)
     _write(out, table)
+    leave_report(out, opening)
     if args.json:
         found = [{"values": cell.values, "runs": [result.summary for result in cell.results]} for cell in cells]
         print(json.dumps({"folder": str(out), "cells": found}))
@@ -136,4 +138,4 @@ def _show(table: Table, out: Path) -> None:
     print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     for line in remarks(table):
         print(line)
-    print(f"results: {out}/ (table.md, table.csv, a folder for each run)")
+    print(f"results: {out}/ (report.html, table.md, table.csv, a folder for each run)")

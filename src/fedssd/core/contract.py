@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs
+from fedssd.core.plan import Phase
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 
@@ -24,9 +25,19 @@ class Batch(NamedTuple):
     """What a client trains on in one step."""
 
     x: Tensor  # [B, …] ready for the model
-    y: Tensor  # [B]
+    y: Tensor  # [B], the class; −1 − j for sample j of the public set, which has no label
     mask: Tensor  # [B], 1 for a sample and 0 for padding
     samples: Tensor  # n_i, how many samples the client holds
+
+    @property
+    def labelled(self) -> Tensor:
+        """1 for the client's own samples, 0 for those of the public set, [B]."""
+        return (self.y >= 0).to(self.mask.dtype)
+
+    @property
+    def public(self) -> Tensor:
+        """The place of each sample in the public set, [B]; 0 for the client's own."""
+        return (-1 - self.y).clamp(min=0)
 
 
 class Work(NamedTuple):
@@ -44,10 +55,11 @@ class ClientData(NamedTuple):
     y: Tensor  # [n]
     mask: Tensor  # [n], 0 for padding
     prepare: Callable[[Tensor], Tensor]  # stored samples to model inputs, without augmentation
+    public: Tensor | None = None  # [P, …] the public set, ready for the model, where the method needs one
 
 
 class Auxiliary(NamedTuple):
-    """The server's small labelled set D_V, ready for the model."""
+    """The server's small labelled set D_V, ready for the model; without its labels, the public set."""
 
     x: Tensor
     y: Tensor
@@ -75,22 +87,36 @@ class Local:
     needs_auxiliary: ClassVar[bool] = False
     needs_head: ClassVar[bool] = False  # the FedSSD paper gives this method a projection head
     reads_data: ClassVar[bool] = False  # finish() looks at the client's data
+    needs_public: ClassVar[bool] = False  # clients hold the public set too, and may train on it
+    shares_weights: ClassVar[bool] = True  # weights travel; else each client keeps a model of its own in its memory
+    tied_to_places: ClassVar[str] = ""  # what it keeps over rounds that belongs to hidden units by their place
 
     def server_memory(self, weights: Tree) -> Tree:
         """What the server keeps between rounds for this method."""
         return {}
 
     def broadcast(self, net: Net, weights: Tree, memory: Tree, auxiliary: Auxiliary | None) -> Tree:
-        """What is sent to the clients beside the weights."""
+        """What is sent to the clients beside the weights, or in their place where no weights are shared.
+
+        Its keys may be missing while nobody has said anything yet: a hook then finds them missing in ``sent``.
+        """
         return {}
 
     def memory(self, sent: Tree) -> Tree:
-        """What a client keeps between rounds, as it is before its first participation."""
+        """What a client keeps between rounds, as it is before its first participation.
+
+        Only here ``sent["weights"]`` is there for a method that shares no weights, too: the model a client starts
+        with, which follows from the seed and does not travel.
+        """
         return {}
 
     def start(self, sent: Tree, memory: Tree) -> Tree:
         """Where local training begins."""
         return sent["weights"]
+
+    def phases(self, sent: Tree) -> tuple[Phase, ...]:
+        """What a client goes through in this round, one after another; only which keys ``sent`` has may matter."""
+        return (Phase(),)
 
     def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
         """What the frozen teachers say about a batch; constant in the local weights."""
@@ -130,16 +156,45 @@ class Server:
     formula: ClassVar[str] = "w ← Σ p_i w_i"
     paper: ClassVar[str] = Local.paper
     needs_auxiliary: ClassVar[bool] = False
+    mixes_models: ClassVar[bool] = False  # combine_models() takes clients with different models
+    moves_units: ClassVar[bool] = False  # a hidden unit may have another place in the next global model
+
+    def check(self, net: Net, weights: Tree, x: Tensor) -> None:
+        """Raise ValueError, before anything trains, for a model that this half cannot combine; x is a few samples."""
 
     def memory(self, weights: Tree) -> Tree:
         """What the server half keeps between rounds."""
         return {}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        """What this half sends to the clients beside the weights."""
+        return {}
+
+    def hold(self, sent: Tree, before: Tree, after: Tree) -> Tree:
+        """The parameters that a local step leaves; a half that freezes some layers puts them back here."""
+        return after
 
     def combine(
         self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
     ) -> tuple[Tree, Tree]:
         """The next global weights and the next memory; here FedAvg's mean, weighted by samples."""
         return tree.weighted_mean(share, got), memory
+
+    def combine_models(
+        self,
+        nets: Mapping[str, Net],
+        weights: Mapping[str, Tree],
+        memory: Tree,
+        got: Mapping[str, Tree],
+        share: Mapping[str, Tensor],
+        work: Mapping[str, Work],
+        auxiliary: Auxiliary | None,
+    ) -> tuple[dict[str, Tree], Tree]:
+        """:meth:`combine` for clients with different models, everything by the model's name; shares sum to one in each.
+
+        A model that no client of the round holds is missing in ``got``, ``share`` and ``work``.
+        """
+        raise ValueError(unmixable(Local(), self))
 
 
 @dataclass(frozen=True)
@@ -152,8 +207,8 @@ class Sum(Local):
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):
             raise ValueError(f"each local half may appear once in a sum, got {' + '.join(names)}")
-        for part in self.parts:  # two answers to where training begins, or to what goes up, cannot be added
-            if type(part).start is not Local.start or type(part).upload is not Local.upload:
+        for part in self.parts:  # two answers to where training begins, what it goes through or what goes up
+            if any(getattr(type(part), hook) is not getattr(Local, hook) for hook in ("start", "phases", "upload")):
                 raise ValueError(f"{part.name!r} does not train and upload the global model's weights: it stands alone")
 
     def _parts(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
@@ -209,6 +264,11 @@ def parts_of(local: Local) -> tuple[Local, ...]:
     return local.parts if isinstance(local, Sum) else (local,)
 
 
+def uploads_weights(local: Local) -> bool:
+    """Whether what goes up are the trained weights, and nothing a method made of them."""
+    return type(local).upload is Local.upload
+
+
 @dataclass(frozen=True)
 class Method:
     """A whole method: local half × server half × solver."""
@@ -216,6 +276,11 @@ class Method:
     local: Local = field(default_factory=Local)
     server: Server = field(default_factory=Server)
     solver: SGD = field(default_factory=SGD)
+
+    def __post_init__(self) -> None:
+        reason = meaningless(self.local, self.server)
+        if reason:
+            raise ValueError(reason)
 
     @property
     def needs_auxiliary(self) -> bool:
@@ -230,11 +295,37 @@ class Method:
         return any(part.reads_data for part in parts_of(self.local))
 
 
+def meaningless(local: Local, server: Server) -> str:
+    """Why these two halves cannot go together, or nothing."""
+    if not local.shares_weights and type(server) is not Server:
+        return (
+            f"method {local.name!r} shares no weights, and server half {server.name!r} combines weights: "
+            f"leave the server half out"
+        )
+    for part in parts_of(local):
+        if server.moves_units and part.tied_to_places:
+            return (
+                f"method {part.name!r} does not go with server half {server.name!r}: {part.tied_to_places} belong to "
+                f"hidden units by their place, and {server.name!r} moves units to other places between rounds"
+            )
+    return ""
+
+
+def unmixable(local: Local, server: Server) -> str:
+    """Why these two halves cannot serve clients with different models, or nothing."""
+    if not local.shares_weights or server.mixes_models:
+        return ""
+    return (
+        f"server half {server.name!r} combines the weights of one model, and the clients have different ones: "
+        "take server half 'feddf', or a method without shared weights (fd, fedmd, cronus)"
+    )
+
+
 class ServerState(NamedTuple):
     """Everything the server has between two rounds."""
 
     round: int
-    weights: Tree
+    weights: Tree  # the global model; where no weights are shared, the one every client started from
     local: Tree  # memory of the local half
     server: Tree  # memory of the server half
 

@@ -93,6 +93,4 @@ def refuse_randomness(module: nn.Module) -> None:
 
 def outputs(found: Tensor | tuple[Tensor, Tensor]) -> Outputs:
     """Accept (logits, features), or logits alone (which then serve as features too)."""
-    if isinstance(found, Tensor):
-        return Outputs(found, found)
-    return Outputs(*found)
+    return Outputs(*found) if isinstance(found, tuple | list) else Outputs(found, found)

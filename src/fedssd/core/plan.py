@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -36,6 +36,25 @@ class Schedule:
         return min(self.batch, samples)
 
 
+class Phase(NamedTuple):
+    """A part of a client's round: what it goes through, and how often. Every phase starts with the velocity at zero."""
+
+    data: str = "private"  # private: its own samples; public: those of the public set; both: all of them, mixed
+    epochs: int = 0  # 0: as many as the schedule says
+
+    def schedule(self, given: Schedule) -> Schedule:
+        """The schedule of this phase."""
+        return replace(given, epochs=self.epochs) if self.epochs else given
+
+    def samples(self, private: int, public: int) -> int:
+        """How many samples it goes through."""
+        return {"private": private, "public": public, "both": private + public}[self.data]
+
+    @property
+    def purpose(self) -> Purpose:
+        return Purpose.PUBLIC if self.data == "public" else Purpose.SHUFFLE
+
+
 class Plan(NamedTuple):
     """Every step of one round, for one client ([S, B]) or several ([C, S, B])."""
 
@@ -45,13 +64,19 @@ class Plan(NamedTuple):
 
 
 def orders(
-    schedule: Schedule, seeds: Tensor, round_: int | Tensor, clients: Tensor, samples: Tensor, longest: int
+    schedule: Schedule,
+    seeds: Tensor,
+    round_: int | Tensor,
+    clients: Tensor,
+    samples: Tensor,
+    longest: int,
+    purpose: Purpose = Purpose.SHUFFLE,
 ) -> Tensor:
     """A fresh order of every client's samples for every epoch: [C, E, longest], padding last."""
     device = samples.device
     position = torch.arange(longest, device=device)
     epoch = torch.arange(schedule.epochs, device=device)[:, None]
-    word = (seeds[:, None, None], Purpose.SHUFFLE, round_, clients[:, None, None], epoch, position)
+    word = (seeds[:, None, None], purpose, round_, clients[:, None, None], epoch, position)
     keys = torch.where(position < samples[:, None, None], shuffle_keys(*word), NEVER)
     return torch.argsort(keys, dim=-1, stable=True)
 
@@ -79,10 +104,24 @@ def batches(
     return Plan(position, key, mask)
 
 
-def plan_client(schedule: Schedule, seed: int, round_: int, client: int, samples: int) -> list[tuple[Tensor, Tensor]]:
-    """One client's round as a list of steps, each (positions, augmentation words), without padding."""
+Steps = list[tuple[Tensor, Tensor]]
+
+
+def plan_phase(
+    phase: Phase, schedule: Schedule, seed: int, round_: int, client: int, samples: int, public: int
+) -> Steps:
+    """One phase as a list of steps; positions from ``samples`` on are those of the public set."""
+    count = phase.samples(samples, public)
+    steps = plan_client(phase.schedule(schedule), seed, round_, client, count, phase.purpose)
+    return [(position + samples, key) for position, key in steps] if phase.data == "public" else steps
+
+
+def plan_client(
+    schedule: Schedule, seed: int, round_: int, client: int, samples: int, purpose: Purpose = Purpose.SHUFFLE
+) -> Steps:
+    """A client's way through its samples as a list of steps, each (positions, augmentation words), without padding."""
     count, seeds, clients = (torch.tensor([value]) for value in (samples, seed, client))
-    order = orders(schedule, seeds, round_, clients, count, samples)
+    order = orders(schedule, seeds, round_, clients, count, samples, purpose)
     steps = torch.arange(schedule.steps(samples))
     per_epoch = torch.tensor([schedule.steps_per_epoch(samples)])
     width = schedule.batch_size(samples)

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     AUXILIARY = 5
     SERVER = 6
     SPLIT = 7
+    PUBLIC = 8
     FAULTY_CLIENTS = 21
     LOST_REPLIES = 22
 

@@ -33,18 +33,25 @@ def objective(
 ) -> tuple[Tensor, tuple[Tree, Tree]]:
     """The loss a client minimises on a batch; beside it the new buffers and the step's figures."""
     out, buffers = net.train({"params": params, "buffers": buffers}, batch.x)
-    entropy = F.cross_entropy(out.logits, batch.y, reduction="none")  # [B]
+    entropy = _cross_entropy(method, out.logits, batch)  # [B]
     penalty = method.local.penalty(out, batch, target, params, sent, memory)
     count = batch.mask.sum().clamp(min=1)
     loss = ((entropy + penalty) * batch.mask).sum() / count
     return loss, (buffers, _figures(method, batch, target, entropy.detach(), penalty.detach()))
 
 
+def _cross_entropy(method: Method, logits: Tensor, batch: Batch) -> Tensor:
+    if not method.local.needs_public:
+        return F.cross_entropy(logits, batch.y, reduction="none")
+    return F.cross_entropy(logits, batch.y.clamp(min=0), reduction="none") * batch.labelled
+
+
 def _figures(method: Method, batch: Batch, target: Tree, entropy: Tensor, penalty: Tensor) -> Tree:
     """Sums over the batch's samples; the run divides by the count at the end of the round."""
-    per_sample = {"entropy": entropy, "penalty": penalty, **method.local.distilled(batch, target)}
-    sums = {name: (value * batch.mask).sum() for name, value in per_sample.items()}
-    return {**sums, "count": batch.mask.sum()}
+    count = torch.ones_like(entropy)
+    per_sample = {"entropy": entropy, "penalty": penalty, **method.local.distilled(batch, target), "count": count}
+    stacked = torch.stack([value.expand_as(entropy) for value in per_sample.values()])  # [F, B]
+    return dict(zip(per_sample, (stacked * batch.mask).sum(-1).unbind(), strict=True))
 
 
 def gradient(
@@ -74,6 +81,7 @@ def local_step(
         lambda params: objective(method, net, params, weights["buffers"], sent, memory, batch, target),
         weights["params"],
     )
-    params, velocity = method.solver.step(weights["params"], velocity, gradients)
+    moved, velocity = method.solver.step(weights["params"], velocity, gradients)
+    params = method.server.hold(sent, weights["params"], moved)
     total = tree.map_tree(torch.add, figures, now) if figures else now
     return Progress({"params": params, "buffers": buffers}, velocity, total)

@@ -97,10 +97,10 @@ class Pipeline:
         if images.dtype.is_floating_point:
             return images.to(dtype)
         # Divisors are tensors: a Python scalar would become a multiplication on the GPU and cost the last bit.
-        scaled = images.to(dtype) / _constant((255.0,), dtype, images.device)
+        scaled = images.to(dtype) / constant((255.0,), dtype, images.device)
         if not self.mean:
             return scaled
-        return (scaled - _constant(self.mean, dtype, images.device)) / _constant(self.std, dtype, images.device)
+        return (scaled - constant(self.mean, dtype, images.device)) / constant(self.std, dtype, images.device)
 
     def _cutout_mask(self, key: Tensor, height: int, width: int) -> Tensor:
         """False inside the square around a uniformly drawn centre, [..., 1, H, W]."""
@@ -112,7 +112,7 @@ class Pipeline:
 
 
 @lru_cache(maxsize=256)
-def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """One number a channel, [C, 1, 1]; kept, as a copy to the GPU for each batch would stall it."""
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 

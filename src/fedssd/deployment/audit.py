@@ -30,10 +30,10 @@ def audit(federation: Federation) -> list[Item]:
 
 
 def _down(rehearsal: Rehearsal) -> Iterator[Item]:
-    yield from _tensors("down", "weights", rehearsal.sent["weights"])
     for name, branch in rehearsal.sent.items():
-        if name != "weights":
-            yield from _tensors("down", name, branch)
+        yield from _tensors("down", name, branch)
+    if rehearsal.public is not None:
+        yield from _tensors("down", "public samples", rehearsal.public)
 
 
 def _up(rehearsal: Rehearsal) -> Iterator[Item]:

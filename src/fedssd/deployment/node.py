@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fedssd.core import tree
+from fedssd.core.mixed import Mixed
 from fedssd.core.tree import Tree
 from fedssd.deployment.samples import fitted, read_node, resized
 from fedssd.deployment.settings import recipe_of
@@ -31,8 +32,8 @@ from fedssd.engines.flower.messages import (
 )
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Design, Samples, design
-from fedssd.experiment.run import fitting_threads, method_at, repeatable, using_threads
-from fedssd.models import initial_weights
+from fedssd.experiment.machine import fitting_threads, repeatable, using_threads
+from fedssd.experiment.run import method_at
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
 
@@ -42,6 +43,7 @@ class Trainer:
     """One client, ready to train: its model, its method and its samples, built once in a process."""
 
     client: int
+    model: str
     design: Design
     engine: ReferenceEngine
 
@@ -51,10 +53,8 @@ class Trainer:
 
     @cached_property
     def weights(self) -> Tree:
-        """The model every client starts from, which follows from the seed."""
-        first = initial_weights(self.design.module, self.design.recipe.seed)
-        dtype, device = self.design.dtype, self.engine.world.device
-        return tree.map_tree(lambda w: w.to(device, dtype if w.is_floating_point() else w.dtype), first)
+        """The model this client starts from, which follows from the seed."""
+        return tree.map_tree(lambda leaf: leaf.to(self.engine.world.device), self.design.weights()[self.model])
 
     def train(self, order: Order, keeper: Keeper) -> Reply:
         """One round: from the memory of the last accepted round to a reply, with the new memory kept beside it."""
@@ -65,7 +65,8 @@ class Trainer:
         memory, fresh = kept.at(order.accepted, method.local.memory({"weights": self.weights, **sent}))
         memory = tree.map_tree(lambda leaf: leaf.to(world.device), memory)
         rows = torch.arange(self.samples, device=world.device)
-        job = Job(method, sent, recipe.seed, order.round - 1, [self.client], [rows], {})
+        public = None if order.public is None else order.public.to(world.device)
+        job = Job(method, sent, recipe.seed, order.round - 1, [self.client], [rows], {}, public)
         threads = fitting_threads(recipe.batch * world.x[0].numel())
         begun = time.perf_counter()
         with repeatable(recipe.deterministic), using_threads(threads):
@@ -82,7 +83,8 @@ def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Traine
     if plan.net.has_batch_norm and len(y) < 2:
         raise UserError(f"client {client} holds {len(y)} training samples and batch norm needs two")
     world = World(x, y, x[:0], y[:0], classes, plan.pipeline, plan.dtype)
-    return Trainer(client, plan, ReferenceEngine(plan.net, world, plan.schedule))
+    model = plan.net.model_of(client) if isinstance(plan.net, Mixed) else next(iter(plan.nets))
+    return Trainer(client, model, plan, ReferenceEngine(plan.nets[model], world, plan.schedule))
 
 
 def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[Any] = ()) -> ClientApp:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from fedssd.core.mixed import Mixed
 from fedssd.core.plan import Schedule
 from fedssd.core.round import first_state, open_round
 from fedssd.core.tree import Tree
@@ -23,18 +25,24 @@ class Rehearsal(NamedTuple):
     sent: Tree
     memory: Tree  # what a client keeps between rounds
     reply: Reply
+    public: Tensor | None  # the public set, where the method needs one
 
 
 def rehearse(federation: Federation) -> Rehearsal:
     """Run every hook of the method once, so that what a reply must look like is known before one arrives."""
-    data, method = federation.dataset, federation.method
+    data, method, net, weights = federation.dataset, federation.method, federation.net, federation.weights
+    state = first_state(method, weights, net)
+    sent = open_round(net, method, state, federation.auxiliary)
+    if isinstance(net, Mixed):  # what clients with models of their own send has the same form for all
+        name = net.slots[0]
+        net, weights = net.nets[name], weights[name]
     x, y = data.x_train[:FEW], data.y_train[:FEW]
     world = World(x, y, x[:0], y[:0], data.num_classes, federation.pipeline, federation.dtype)
-    engine = ReferenceEngine(federation.net, world, Schedule(1, FEW))
-    state = first_state(method, federation.weights)
-    sent = open_round(federation.net, method, state, federation.auxiliary)
-    memory = method.local.memory({"weights": federation.weights, **sent})
+    engine = ReferenceEngine(net, world, Schedule(1, FEW))
+    memory = method.local.memory({"weights": weights, **sent})
     rows = torch.arange(len(y))
-    job = Job(method, sent, federation.recipe.seed, 0, [0], [rows], {})
+    public = federation.auxiliary.x if method.local.needs_public and federation.auxiliary else None
+    job = Job(method, sent, federation.recipe.seed, 0, [0], [rows], {}, public)
     done = engine.train_client(job, 0, rows, memory)
-    return Rehearsal(sent, done.memory, Reply(0, 1, False, done.got, done.report, len(rows), done.figures))
+    reply = Reply(0, 1, False, done.got, done.report, len(rows), done.figures)
+    return Rehearsal(sent, done.memory, reply, public)

@@ -14,6 +14,7 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.contract import ServerState, Work
+from fedssd.core.mixed import Mixed
 from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
@@ -27,9 +28,10 @@ from fedssd.engines.flower.library import ArrayRecord, Context, Grid, MetricReco
 from fedssd.engines.flower.messages import NEVER, Reply, arrays_of, tree_of
 from fedssd.engines.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.errors import UserError
-from fedssd.experiment.checkpoint import Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
+from fedssd.experiment.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Brought, Federation, assemble
+from fedssd.experiment.machine import Machine, cohort_size, fitting_threads, using_threads
 from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, card_name, header, refuse_taken
@@ -39,11 +41,8 @@ from fedssd.experiment.run import (
     Run,
     _evaluate,
     _line,
-    cohort_size,
-    fitting_threads,
     open_job,
     start,
-    using_threads,
 )
 
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy
@@ -61,7 +60,10 @@ def build(recipe: Recipe, samples: ServerSamples) -> Federation:
         auxiliary=samples.auxiliary,
         elsewhere=True,
     )
-    return assemble(recipe, brought)
+    federation = assemble(recipe, brought)
+    if isinstance(federation.net, Mixed) and federation.method.local.shares_weights:
+        raise UserError(f"a federation that shares weights has one model, got model = {recipe.model}")
+    return federation
 
 
 class ServedRun:
@@ -72,7 +74,10 @@ class ServedRun:
         self.run, self.machine = run, machine
         self.name = uuid.uuid4().hex  # stays the same when the run is resumed
         world = federation.world(torch.device(machine.device))
-        self.engine = ReferenceEngine(federation.net, world, federation.schedule)
+        net = federation.net
+        self.engine = ReferenceEngine(
+            net.nets[net.slots[0]] if isinstance(net, Mixed) else net, world, federation.schedule
+        )
         self.accepted: dict[int, int] = {}  # client -> the last round taken from it; the strategy writes it
         self.like = _on(torch.device(machine.device), rehearse(federation).reply)
         self._reply_size = tree.size_in_bytes(self.like.update) + tree.size_in_bytes(self.like.report)
@@ -103,14 +108,12 @@ class ServedRun:
             self.run.state = self.run.state._replace(weights=weights)
             self._job = open_job(self.run)
         self._sent_at = time.perf_counter()
-        return Opened(self._job.sent, self._job.clients)
+        return Opened(self._job.sent, self._job.clients, self._job.public)
 
     def work(self, samples: int) -> Work:
         """What a client of so many samples does in the round: it follows from the recipe, so nobody is asked."""
         assert self._job is not None
-        count = torch.tensor(float(samples), dtype=self.run.federation.dtype, device=self.engine.world.device)
-        steps = torch.full_like(count, float(self.run.federation.schedule.steps(samples)))
-        return Work(count, steps, self._job.method.solver.length(steps))
+        return self.engine.work(self._job, samples)
 
     def close(self, outcome: Outcome) -> Tree:
         """What the round comes to; with nobody accepted, the server stays as it was."""
@@ -119,7 +122,8 @@ class ServedRun:
         self._clock.seconds["train"] = time.perf_counter() - self._sent_at
         with self._clock.measure("server"):
             net, population = run.federation.net, len(run.rows)
-            state = close_round(net, job.method, run.state, outcome.trained, population, run.auxiliary)
+            trained, clients = outcome.trained, outcome.clients
+            state = close_round(net, job.method, run.state, trained, population, run.auxiliary, clients)
         self._closed = state, outcome
         return state.weights
 
@@ -149,14 +153,15 @@ class ServedRun:
         """What can be measured here: not the clients' models where they do not go up, and no global one without."""
         if "weights" not in job.sent:
             return None
-        recipe, trained = self.run.federation.recipe, closed.received.trained
-        recipe = replace(recipe, evaluate_local=recipe.evaluate_local and bool(trained.local))
-        return _evaluate(recipe, self.engine, [closed], [trained])[0]
+        federation, trained = self.run.federation, closed.received.trained
+        local = federation.recipe.evaluate_local and bool(trained.local)
+        federation = replace(federation, recipe=replace(federation.recipe, evaluate_local=local))
+        return _evaluate(federation, self.engine, [closed], [job], [trained])[0]
 
     def conclude(self) -> None:
         """Summary and weights, as far as the run has come."""
         if self.run.folder and self.run.lines:
-            self.run.folder.finish(self.run.result().summary, self.run.state.weights)
+            self.run.folder.finish(self.run.result().summary, self.run.weights())
 
     def _keep(self) -> None:
         """A checkpoint of every round: a round of a federation is costly, and a checkpoint is not."""
@@ -249,7 +254,7 @@ def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -
 
 def _machine(federation: Federation) -> Machine:
     recipe, device = federation.recipe, pick_device(federation.recipe.device)
-    threads = fitting_threads(recipe.batch * federation.sample)
+    threads = fitting_threads(recipe.batch * federation.dataset.x_train[0].numel())
     processor = torch.backends.cpu.get_cpu_capability()
     version, card = str(torch.__version__), card_name(device)
     return Machine("flower", str(device), card, processor, 0, threads, recipe.deterministic, version)

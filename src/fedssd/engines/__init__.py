@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 
 from fedssd.core import tree
+from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
 from fedssd.core.tree import Tree
 from fedssd.engines.base import Engine, World
+from fedssd.engines.mixed import MixedEngine
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.errors import UserError
 
@@ -42,11 +44,25 @@ def pick_engine(name: str, device: torch.device, weights: Tree, sample: int, coh
 
 
 def build_engine(
-    name: str, net: Net, world: World, schedule: Schedule, precision: str, width: int, notice: Callable[[str], None]
+    name: str,
+    net: Net | Mixed,
+    world: World,
+    schedule: Schedule,
+    precision: str,
+    width: int,
+    notice: Callable[[str], None],
+    kernels: bool = True,
 ) -> Engine:
-    """An engine by name."""
+    """An engine by name; one for each model where models differ."""
+    if isinstance(net, Mixed):
+        nets = net.nets.items()
+        return MixedEngine(
+            net,
+            {kind: build_engine(name, one, world, schedule, precision, width, notice, kernels) for kind, one in nets},
+        )
     if name == "reference":
         return ReferenceEngine(net, world, schedule)
     from fedssd.engines.vectorised import VectorisedEngine
 
-    return VectorisedEngine(net, world, schedule, width=width or None, precision=precision, notice=notice)
+    ours = None if kernels else False  # None: where they can run
+    return VectorisedEngine(net, world, schedule, width=width or None, precision=precision, kernels=ours, notice=notice)

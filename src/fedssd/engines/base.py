@@ -55,6 +55,7 @@ class Job:
     clients: list[int]
     rows: list[Tensor]  # the cohort's row numbers into World.x, one tensor a client
     memories: Tree  # the cohort's memories, stacked [C, …]
+    public: Tensor | None = None  # [P, …] the public set, ready for the model, for methods that need one
 
 
 class Evaluation(NamedTuple):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData, Work
 from fedssd.core.net import Net
-from fedssd.core.plan import Schedule, plan_client
+from fedssd.core.plan import Schedule, plan_phase
 from fedssd.core.round import Trained
 from fedssd.core.step import begin, local_step
 from fedssd.core.tree import Tree
@@ -59,19 +59,35 @@ class ReferenceEngine:
     def train_client(self, job: Job, client: int, rows: Tensor, memory: Tree) -> Client:
         """The whole round of one client."""
         method, local = job.method, job.method.local
-        progress = begin(method, local.start(job.sent, memory), {})
-        steps = plan_client(self.schedule, job.seed, job.round, client, len(rows))
-        for position, key in steps:
-            batch = self._batch(rows, position, key)
-            with torch.no_grad():
-                target = local.targets(self.net, job.sent, memory, batch)
-            progress = local_step(method, self.net, progress, job.sent, memory, batch, target)
-        taken = self._number(len(steps))
-        work = Work(self._number(len(rows)), taken, method.solver.length(taken))
+        weights: Tree = local.start(job.sent, memory)
+        figures: Tree = {}
+        public = 0 if job.public is None else len(job.public)
+        taken = length = self._number(0)
+        for phase in local.phases(job.sent):
+            progress = begin(method, weights, figures)
+            steps = plan_phase(phase, self.schedule, job.seed, job.round, client, len(rows), public)
+            for position, key in steps:
+                batch = self._batch(rows, position, key, job.public)
+                with torch.no_grad():
+                    target = local.targets(self.net, job.sent, memory, batch)
+                progress = local_step(method, self.net, progress, job.sent, memory, batch, target)
+            weights, figures = progress.weights, progress.figures
+            count = self._number(len(steps))
+            taken, length = taken + count, length + method.solver.length(count)
+        work = Work(self._number(len(rows)), taken, length)
         with torch.no_grad():
-            new, report = local.finish(self.net, progress.weights, job.sent, memory, self._data(rows), work)
-            got = local.upload(self.net, progress.weights, job.sent, new)
-        return Client(got, progress.weights, new, report, work, progress.figures)
+            new, report = local.finish(self.net, weights, job.sent, memory, self._data(rows, job.public), work)
+            got = local.upload(self.net, weights, job.sent, new)
+        return Client(got, weights, new, report, work, figures)
+
+    def work(self, job: Job, samples: int) -> Work:
+        """What a client of so many samples does in the round, without doing it."""
+        public = 0 if job.public is None else len(job.public)
+        taken = length = self._number(0)
+        for phase in job.method.local.phases(job.sent):
+            count = self._number(phase.schedule(self.schedule).steps(phase.samples(samples, public)))
+            taken, length = taken + count, length + job.method.solver.length(count)
+        return Work(self._number(samples), taken, length)
 
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
@@ -89,17 +105,24 @@ class ReferenceEngine:
             loss += F.cross_entropy(logits, y, reduction="sum")
         return Evaluation(counts, loss / len(world.test_y))
 
-    def _batch(self, rows: Tensor, position: Tensor, key: Tensor) -> Batch:
+    def _batch(self, rows: Tensor, position: Tensor, key: Tensor, public: Tensor | None) -> Batch:
         world = self.world
-        index = rows[position.to(rows.device)]
-        x = world.pipeline.train(world.x, index, key.to(rows.device), world.dtype)
+        position = position.to(rows.device)
+        index = rows[position.clamp(max=len(rows) - 1)]
+        x, y = world.pipeline.train(world.x, index, key.to(rows.device), world.dtype), world.y[index]
         mask = torch.ones(len(index), dtype=world.dtype, device=world.device)
-        return Batch(x, world.y[index], mask, self._number(len(rows)))
+        if public is not None:  # positions behind the client's own samples are the public set's
+            beyond = position >= len(rows)
+            x[beyond] = public[position[beyond] - len(rows)]
+            y = torch.where(beyond, len(rows) - 1 - position, y)
+        return Batch(x, y, mask, self._number(len(rows)))
 
-    def _data(self, rows: Tensor) -> ClientData:
+    def _data(self, rows: Tensor, public: Tensor | None) -> ClientData:
         world = self.world
         mask = torch.ones(len(rows), dtype=world.dtype, device=world.device)
-        return ClientData(world.x[rows], world.y[rows], mask, lambda stored: world.pipeline.test(stored, world.dtype))
+        return ClientData(
+            world.x[rows], world.y[rows], mask, lambda stored: world.pipeline.test(stored, world.dtype), public
+        )
 
     def _number(self, value: float) -> Tensor:
         return torch.tensor(float(value), dtype=self.world.dtype, device=self.world.device)

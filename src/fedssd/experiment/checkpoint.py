@@ -25,8 +25,9 @@ from fedssd.core.contract import ServerState, parts_of
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Federation
+from fedssd.experiment.machine import Machine
 from fedssd.experiment.recipe import MACHINE, Recipe, interval
-from fedssd.experiment.record import Position, RunFolder, explained, write_whole
+from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
 from fedssd.methods.custom import source_hash
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
@@ -34,7 +35,7 @@ KEPT = 2  # checkpoints, beside the beginning
 SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
 SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
 NAME = re.compile(r"round-(\d{1,10})\.json")
-FREE = ("rounds", *MACHINE)  # keys that may be others when a run goes on
+FREE = ("rounds", "on_bad_update", *MACHINE)  # keys that may be others when a run goes on
 
 Content = dict[str, Any]
 
@@ -45,19 +46,6 @@ class UnusableError(Exception):
 
 class ChangedError(UnusableError):
     """It is whole, and belongs to another recipe or other data."""
-
-
-class Machine(NamedTuple):
-    """What arithmetic depends on beside the recipe: a run goes on to the bit only where all of this is the same."""
-
-    engine: str
-    device: str
-    card: str
-    processor: str  # the instructions torch uses
-    width: int  # models at once in the vectorised engine; 0 before it has chosen
-    threads: int
-    deterministic: bool
-    torch: str
 
 
 class Checkpoint(NamedTuple):
@@ -99,7 +87,9 @@ def save_checkpoint(
             folder.sync()
             held = {"weights": state.weights, "local": state.local, "server": state.server, "memories": memories}
             content |= _write_tensors(_path(place, state.round, "safetensors"), held)
-        write_whole(_path(place, state.round, "json"), sealed(content), durable=True)
+        write_whole(_path(place, state.round, "json"), sealed(content), durable=state.round > 0)
+        if state.round:
+            sync_folder(place)
         forget(folder, [number for number in rounds_in(folder)[KEPT:] if number])
 
 
@@ -156,20 +146,22 @@ def unsealed(path: Path) -> Content:
 def rounds_in(folder: RunFolder) -> list[int]:
     """The rounds there are checkpoints of, whole or not, the newest first."""
     place = folder.path / "checkpoint"
-    names = (NAME.fullmatch(path.name) for path in place.iterdir()) if place.is_dir() else ()
+    with explained(place):
+        names = [NAME.fullmatch(path.name) for path in place.iterdir()] if place.is_dir() else []
     return sorted((int(name[1]) for name in names if name), reverse=True)
 
 
 def forget(folder: RunFolder, numbers: Sequence[int]) -> None:
     """Remove these rounds' checkpoints, the sealing file first, and whatever was left half written."""
     place = folder.path / "checkpoint"
-    for number in numbers:
-        for ending in ("json", "safetensors"):
-            _path(place, number, ending).unlink(missing_ok=True)
-    known = {_path(place, number, "safetensors") for number in rounds_in(folder)}
-    for path in (*place.glob("*.part"), *place.glob("round-*.safetensors")):
-        if path not in known:
-            path.unlink(missing_ok=True)
+    with explained(place):
+        for number in numbers:
+            for ending in ("json", "safetensors"):
+                _path(place, number, ending).unlink(missing_ok=True)
+        known = {_path(place, number, "safetensors") for number in rounds_in(folder)}
+        for path in (*place.glob("*.part"), *place.glob("round-*.safetensors")):
+            if path not in known:
+                path.unlink(missing_ok=True)
 
 
 def read_checkpoint(folder: RunFolder, number: int, federation: Federation) -> Checkpoint:
@@ -264,12 +256,17 @@ def last_common(
 ) -> list[Checkpoint] | None:
     """The newest checkpoints of one round that all of these runs have whole; None where there is none at all.
 
-    What is damaged is named and passed over. A run that has only checkpoints of another recipe, or of other data, is
-    refused.
+    What is damaged is named and passed over. A run whose checkpoints are of another recipe or of other data is refused.
     """
-    shared = set.intersection(*(set(rounds_in(folder)) for folder in folders))
+    there = [set(rounds_in(folder)) for folder in folders]
+    if not any(there):
+        _refuse_to_discard(folders)
+        return None
+    shared = set.intersection(*there)
     refusal = ""
     for number in sorted(shared, reverse=True):
+        if refusal and not number:
+            break  # what was done under another recipe is not thrown away for a fresh beginning
         found = []
         for folder, federation in zip(folders, federations, strict=True):
             try:
@@ -285,9 +282,15 @@ def last_common(
             return found
     if refusal:
         raise UserError(f"{refusal}; put it back, or start anew in another folder")
-    if shared:
-        notice("no checkpoint is left to go on from: starting from the beginning")
+    notice("no checkpoint is left to go on from: starting from the beginning")
     return None
+
+
+def _refuse_to_discard(folders: Sequence[RunFolder]) -> None:
+    """A run that never had a checkpoint, of an earlier version, is not overwritten."""
+    for folder in folders:
+        if folder.has_rounds():
+            raise UserError(f"{folder.path} holds rounds and no checkpoint to go on from: start anew in another folder")
 
 
 def _same_company(folders: Sequence[RunFolder], found: Sequence[Checkpoint]) -> None:

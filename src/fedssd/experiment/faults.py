@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Local
+from fedssd.core.contract import uploads_weights
 from fedssd.core.randomness import Purpose, permutation, uniform
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
@@ -88,7 +88,7 @@ class Faults:
         zeros = [
             tree.map_tree(lambda leaf: leaf.new_zeros(leaf.shape[1:]), part) for part in (trained.got, trained.reports)
         ]
-        centre = job.sent["weights"] if type(job.method.local).upload is Local.upload else zeros[0]
+        centre = job.sent["weights"] if uploads_weights(job.method.local) else zeros[0]
         return trained._replace(
             got=_scaled(trained.got, centre, factor), reports=_scaled(trained.reports, zeros[1], factor)
         )

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of
+from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of, unmixable
+from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.solver import SGD
@@ -21,8 +22,8 @@ from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.engines.base import World
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
-from fedssd.methods.registry import build_local, build_server, option_types, without_strength
+from fedssd.experiment.recipe import Options, Recipe
+from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
 from fedssd.models import build_model, default_model, initial_weights
 
 Samples = tuple[Tensor, Tensor]
@@ -35,14 +36,20 @@ class Design:
 
     recipe: Recipe  # nothing left on auto but engine and device
     pipeline: Pipeline
-    module: nn.Module
-    net: Net
+    modules: dict[str, nn.Module]  # by their names; mostly there is one
+    nets: dict[str, Net]
+    net: Net | Mixed
     method: Method
     schedule: Schedule
 
     @property
     def dtype(self) -> torch.dtype:
         return torch.float64 if self.recipe.precision == "fp64" else torch.float32
+
+    def weights(self) -> dict[str, Tree]:
+        """The weights every model starts from, which follow from the seed."""
+        seed = self.recipe.seed
+        return {name: _cast(initial_weights(one, seed), self.dtype) for name, one in self.modules.items()}
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,9 @@ class Federation:
     partition: Partition
     auxiliary: Auxiliary | None
     pipeline: Pipeline
-    module: nn.Module
-    net: Net
-    weights: Tree
+    module: nn.Module  # where models differ, all of them by name in one
+    net: Net | Mixed
+    weights: Tree  # by model where models differ
     method: Method
     schedule: Schedule
     batchable: bool  # whether the vectorised engine can run the model: under vmap, with floating-point weights only
@@ -67,9 +74,14 @@ class Federation:
         return torch.float64 if self.recipe.precision == "fp64" else torch.float32
 
     @property
-    def sample(self) -> int:
-        """How many numbers one sample has."""
-        return self.dataset.x_train[0].numel()
+    def models(self) -> dict[str, Tree]:
+        """The initial weights of every model there is, by its name."""
+        return dict(self.weights) if isinstance(self.net, Mixed) else {self.recipe.model: self.weights}
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """How many parameters each model has."""
+        return {name: sum(leaf.numel() for leaf in tree.leaves(own["params"])) for name, own in self.models.items()}
 
     def world(self, device: torch.device) -> World:
         """The shared data, on the device."""
@@ -97,16 +109,18 @@ class Brought:
 
 
 def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brought | None = None) -> Design:
-    """Build what needs no sample: names in place of ``auto``, augmentation, model, method and schedule."""
+    """Build what needs no sample: names in place of ``auto``, augmentation, models, method and schedule."""
     brought = brought or Brought()
     recipe = _with_names(recipe, shape, brought)
     steps = pipeline(recipe.augment, recipe.data, shape)
     shape = (shape[0], steps.resize, steps.resize) if steps.resize else shape
-    module = brought.module or build_model(recipe.model, shape, classes, recipe.head == "on")
-    net = _net(module)
+    method = build_method(recipe)
+    modules = _modules(recipe, shape, classes, brought)
+    nets = {name: _net(module) for name, module in modules.items()}
+    net = _together(recipe, nets, method)
     recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
-    return Design(recipe, steps, module, net, build_method(recipe), schedule)
+    return Design(recipe, steps, modules, nets, net, method, schedule)
 
 
 def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
@@ -114,24 +128,31 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     brought = brought or Brought()
     dataset = brought.dataset or load(recipe.data)
     plan = design(recipe, dataset.shape, dataset.num_classes, brought)
-    recipe, steps, module, net, method = plan.recipe, plan.pipeline, plan.module, plan.net, plan.method
+    recipe, steps, modules, nets, net, method = (
+        plan.recipe, plan.pipeline, plan.modules, plan.nets, plan.net, plan.method
+    )  # fmt: skip
     if steps.resize:
         dataset = resized(dataset, steps.resize)
-    weights = weights_of(module) if brought.module else initial_weights(module, recipe.seed)
+    own_module = brought.module
+    weights = plan.weights() if own_module is None else {recipe.model: _cast(weights_of(own_module), plan.dtype)}
     partition, auxiliary, notes = _split(recipe, dataset, brought, steps, plan.dtype, method)
     if not brought.elsewhere:
         _refuse_tiny_clients(partition, net, recipe.batch)
-    _try_model(net, weights, dataset, steps)
-    batchable = brought.module is None or _try_training(net, weights, dataset, steps)
+    for name, own in weights.items():
+        _try_model(nets[name], own, dataset, steps)
+        _try_server(method.server, nets[name], own, dataset, steps)
+    first = next(iter(modules))
+    batchable = brought.module is None or _try_training(nets[first], weights[first], dataset, steps)
+    alone = isinstance(net, Net)
     return Federation(
         recipe,
         dataset,
         partition,
         auxiliary,
         steps,
-        module,
+        modules[first] if alone else nn.ModuleDict(modules),
         net,
-        _cast(weights, plan.dtype),
+        weights[first] if alone else weights,
         method,
         plan.schedule,
         batchable,
@@ -155,8 +176,9 @@ def _cast(weights: Tree, dtype: torch.dtype) -> Tree:
 def build_method(recipe: Recipe) -> Method:
     """The method a recipe names, with its options."""
     local = build_local(recipe.method, recipe.options, recipe.data)
-    solver = SGD(recipe.lr, recipe.momentum, recipe.weight_decay)
-    return Method(local, build_server(recipe.server, recipe.options), solver)
+    server = build_server(recipe.server, recipe.options)
+    check_pair(local, server)
+    return Method(local, server, SGD(recipe.lr, recipe.momentum, recipe.weight_decay))
 
 
 def _with_names(recipe: Recipe, shape: tuple[int, ...], brought: Brought) -> Recipe:
@@ -168,20 +190,47 @@ def _with_names(recipe: Recipe, shape: tuple[int, ...], brought: Brought) -> Rec
     method = build_method(recipe)
     auto_augment = "moon" if recipe.data in PAPER_IMAGES else "none"
     auto_head = "on" if method.needs_head else "off"
-    halves: list[Local | Server] = [*parts_of(method.local), method.server]
-    in_force = {
-        half.name: {name: getattr(half, name) for name in option_types(type(half))}
-        for half in halves
-        if option_types(type(half))
-    }
     return replace(
         recipe,
         partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
-        model=default_model(recipe.data, shape) if recipe.model == "auto" else recipe.model,
+        model=",".join(default_model(recipe.data, shape) if name == "auto" else name for name in model_names(recipe)),
         head=auto_head if recipe.head == "auto" else recipe.head,
-        options=in_force,
+        options=options_in_force(method),
     )
+
+
+def options_in_force(method: Method) -> Options:
+    """Every option of a method's halves, with its value."""
+    halves: list[Local | Server] = [*parts_of(method.local), method.server]
+    return {
+        half.name: {name: getattr(half, name) for name in option_types(type(half))}
+        for half in halves
+        if option_types(type(half))
+    }
+
+
+def _modules(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brought) -> dict[str, nn.Module]:
+    """The caller's model, or those the recipe names, each once."""
+    if brought.module is not None:
+        return {recipe.model: brought.module}
+    head = recipe.head == "on"
+    return {name: build_model(name, shape, classes, head) for name in model_names(recipe)}
+
+
+def model_names(recipe: Recipe) -> tuple[str, ...]:
+    """The models clients take turns with: ``cnn-small,mlp`` gives the first to clients 0, 2, 4, …"""
+    return tuple(name.strip() for name in recipe.model.split(","))
+
+
+def _together(recipe: Recipe, nets: dict[str, Net], method: Method) -> Net | Mixed:
+    """The one net, or all of them and who holds which; refused where the method cannot do with several."""
+    if len(nets) == 1:
+        return next(iter(nets.values()))
+    reason = unmixable(method.local, method.server)
+    if reason:
+        raise UserError(f"model names {len(nets)} models ({recipe.model}): {reason}")
+    return Mixed(nets, model_names(recipe))
 
 
 def _net(module: nn.Module) -> Net:
@@ -191,7 +240,7 @@ def _net(module: nn.Module) -> Net:
         raise UserError(str(error)) from None
 
 
-def _partial_batch(recipe: Recipe, net: Net) -> str:
+def _partial_batch(recipe: Recipe, net: Net | Mixed) -> str:
     if recipe.partial_batch == "keep" and net.has_batch_norm:
         raise UserError("partial_batch = keep does not go with batch norm: its statistics need full batches; use drop")
     if recipe.partial_batch == "auto":
@@ -219,7 +268,7 @@ def _split(
     return partition, Auxiliary(steps.test(dataset.x_train[rows], dtype), labels[rows]), notes
 
 
-def _refuse_tiny_clients(partition: Partition, net: Net, batch: int) -> None:
+def _refuse_tiny_clients(partition: Partition, net: Net | Mixed, batch: int) -> None:
     if net.has_batch_norm and batch < 2:
         raise UserError(f"batch norm needs batches of at least two samples, got batch = {batch}")
     for client, rows in enumerate(partition.clients):
@@ -245,6 +294,14 @@ def _try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> No
         )
 
 
+def _try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
+    """Whether the server half can combine models like this one."""
+    try:
+        server.check(net, _cast(weights, torch.float32), steps.test(dataset.x_test[:2], torch.float32))
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
 def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> bool:
     """Two training passes of a user's model: the same both times, and whether a batch of models could run."""
     x = steps.test(dataset.x_train[:4], torch.float32)
@@ -264,7 +321,8 @@ def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) ->
 
 def _warnings(method: Method, recipe: Recipe) -> list[str]:
     notes = [
-        f"the strength of {name!r} is 0: it adds nothing to cross-entropy and is FedAvg"
+        f"the strength of {name!r} is 0: it adds nothing to cross-entropy and "
+        + ("is FedAvg" if method.local.shares_weights else "every client trains alone")
         for name in without_strength(method.local)
     ]
     if method.needs_head and recipe.head == "off":

@@ -51,5 +51,5 @@ def unbroken() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        if held:
-            signal.raise_signal(held[0])
+        for number in held:
+            signal.raise_signal(number)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -25,9 +26,10 @@ from fedssd.experiment.checkpoint import UnusableError, recipe_difference, seale
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import assemble, build_method, try_split
 from fedssd.experiment.interrupt import terminate
+from fedssd.experiment.machine import choose, using_threads
 from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
-from fedssd.experiment.record import claim, explained, refuse_taken, write_whole
-from fedssd.experiment.run import Result, choose, read_result, run_together, using_threads
+from fedssd.experiment.record import claim, explained, refuse_taken, sync_folder, write_whole
+from fedssd.experiment.run import Result, read_result, run_together
 
 PLAN = "runs.json"
 POLL = 0.2  # seconds between looks at what the workers say
@@ -130,6 +132,7 @@ def run_many(
         claim(out, resume)
         with explained(out):
             write_whole(out / PLAN, sealed(plan._asdict()), durable=True)
+            sync_folder(out)
     job = Work(recipes, [out / name if out is not None else None for name in names], plan.threads, resume)
     found = job.finished() if resume else {}
     left = [group for group in plan.groups if not all(place in found for place in group)]
@@ -178,6 +181,8 @@ def read_plan(out: Path) -> Plan:
 
 def _refuse_changed(then: Asked, now: Asked, out: Path | None) -> None:
     changed = recipe_difference(then["base"], now["base"]) if then and now else ""
+    if not changed and then and now and now["base"]["rounds"] < then["base"]["rounds"]:
+        changed = f"rounds was {then['base']['rounds']} and {now['base']['rounds']} is fewer"
     for key in ("command", "methods", "grid", "seeds"):
         if not changed and then.get(key) != now.get(key):
             changed = f"{key} was {then.get(key)} and is {now.get(key)}"
@@ -248,6 +253,9 @@ def _in_processes(
             for future in done:
                 found.update(zip(pending.pop(future), future.result(), strict=True))
         _relay(channel, heard, total, listen)
+    except BrokenProcessPool:
+        _end(pool)
+        raise UserError("a worker was killed from outside, perhaps for its memory: use fewer --workers") from None
     except BaseException:
         _end(pool)
         raise

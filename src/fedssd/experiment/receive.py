@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedssd.core import tree
-from fedssd.core.contract import Local
+from fedssd.core.contract import uploads_weights
 from fedssd.core.guard import refusals
+from fedssd.core.mixed import Mixed
+from fedssd.core.net import Net
 from fedssd.core.round import Trained, traffic
+from fedssd.core.tree import Tree
 from fedssd.engines.base import Job
+from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
 from fedssd.experiment.events import Line
 from fedssd.experiment.faults import parse_faults
@@ -25,8 +29,26 @@ class Received(NamedTuple):
     bytes_down: int
 
 
-def receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Received:
+def receive(recipe: Recipe, net: Net | Mixed, job: Job, trained: Trained, population: int) -> Received:
     """What is left of a cohort's replies; ``stop`` raises at the first one that is refused."""
+    if not isinstance(net, Mixed):
+        return _receive(recipe, job, trained, population)
+    parts = {
+        name: _receive(recipe, job_of(net, job, name), own, population)
+        for name, own in parts_of_round(net, job, trained).items()
+    }
+    clients = sorted(client for part in parts.values() for client in part.clients)
+    accepted = {name: part.trained for name, part in parts.items() if part.clients}
+    return Received(
+        clients,
+        joined(net, job.method, clients, accepted) if clients else next(iter(parts.values())).trained,
+        dict(sorted((client, why) for part in parts.values() for client, why in part.dropped.items())),
+        sum(part.bytes_up for part in parts.values()),
+        sum(part.bytes_down for part in parts.values()),
+    )
+
+
+def _receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Received:
     _, bytes_down = traffic(job.sent, trained)
     faults = parse_faults(recipe.faults, population)
     lost: dict[int, str] = {}
@@ -56,8 +78,11 @@ def receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Rece
 
 def _refused(recipe: Recipe, job: Job, trained: Trained) -> dict[int, str]:
     parts = {"update": trained.got, "report": trained.reports, "memory": trained.memories}
-    expected = {"memory": tree.row(job.memories, 0)}
-    if type(job.method.local).upload is Local.upload:
+    expected: dict[str, Tree] = {}
+    before = tree.row(job.memories, 0)
+    if before.keys() == trained.memories.keys():  # FD's clients remember more after their first round
+        expected["memory"] = before
+    if uploads_weights(job.method.local):
         expected["update"] = job.sent["weights"]
     return refusals(parts, trained.work, expected, recipe.norm_limit)
 

@@ -14,7 +14,14 @@ from typing import Any
 from fedssd.errors import UserError, nearest
 
 Options = dict[str, dict[str, Any]]
-MACHINE = ("engine", "device", "width", "deterministic", "checkpoint_every")  # where and how a run goes, not what it is
+MACHINE = (
+    "engine",
+    "device",
+    "width",
+    "kernels",
+    "deterministic",
+    "checkpoint_every",
+)  # where and how a run goes, not what it is
 PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 
 
@@ -47,6 +54,7 @@ class Recipe:
     device: str = "auto"
     precision: str = "fp32"
     width: int = 0
+    kernels: str = "on"
     deterministic: bool = False
     evaluate_every: int = 1
     evaluate_local: bool = True
@@ -80,7 +88,7 @@ HELP: dict[str, str] = {
     "auxiliary": "auxiliary samples per class at the server",
     "auxiliary_mode": "heldout: taken out of the clients; shared: left with them too",
     "augment": "moon, niid, fedntd or none; auto is moon for the paper's images, none elsewhere",
-    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data",
+    "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data; several (cnn-small,mlp) go to clients in turn",
     "head": "projection head: on, off; auto gives it to methods that need it (MOON)",
     "method": "local half: a name, a sum such as fedssd+fedprox, or my_method.py:MyLoss",
     "server": "server half",
@@ -97,6 +105,7 @@ HELP: dict[str, str] = {
     "device": "cpu, cuda; auto takes a GPU where there is one",
     "precision": "fp32, tf32, bf16 or fp64",
     "width": "models trained at once by the vectorised engine; 0 chooses",
+    "kernels": "our own kernels for small layers on a GPU: on or off",
     "deterministic": "only operations that repeat to the bit; on a GPU this costs speed",
     "evaluate_every": "rounds between evaluations (the last round always is)",
     "evaluate_local": "evaluate every client's model too, not only the global one",
@@ -105,6 +114,7 @@ HELP: dict[str, str] = {
     "norm_limit": "drop updates of more than so many times the cohort's median norm; 0 for never",
     "faults": "faults to inject, such as drop=0.1,nan=2,flip=2x10; empty for none",
 }
+SPELLINGS = {"local": "method"}  # other names of keys: the local half beside the server half
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
     "augment": ("auto", "moon", "niid", "fedntd", "none"),
@@ -112,6 +122,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "partial_batch": ("auto", "keep", "drop"),
     "engine": ("auto", "reference", "vectorised"),
     "precision": ("fp32", "tf32", "bf16", "fp64"),
+    "kernels": ("on", "off"),
     "on_bad_update": ("drop", "stop", "keep"),
 }
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -154,6 +165,9 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
     options: Options = {method: dict(given) for method, given in recipe.options.items()}
     for key, value in values.items():
         name = key.replace("-", "_")
+        name = SPELLINGS.get(name, name)
+        if name in changed:
+            raise UserError(f"{where}: {' and '.join(_names(name))} are one key, and both are given")
         if name == "options":
             _merge_options(options, value, where)
         elif "." in key:
@@ -165,12 +179,17 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
     return replace(recipe, **changed, options=options)
 
 
+def _names(key: str) -> list[str]:
+    return [key, *(other for other, meant in SPELLINGS.items() if meant == key)]
+
+
 def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     """The recipe itself, or one line that says which key is wrong."""
     from fedssd.experiment.faults import parse_faults
     from fedssd.methods.registry import (
         build_local,
         build_server,
+        check_pair,
         local_kinds,
     )  # torch, which `--help` must not wait for
 
@@ -185,8 +204,8 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     interval(recipe.checkpoint_every)
     parse_faults(recipe.faults, recipe.clients)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
-    build_local(recipe.method, recipe.options, recipe.data)
-    build_server(recipe.server, recipe.options)
+    local = build_local(recipe.method, recipe.options, recipe.data)
+    check_pair(local, build_server(recipe.server, recipe.options))
     for method in recipe.options:
         _check_option_owner(method, used, recipe.options)
     return recipe

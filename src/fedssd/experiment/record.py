@@ -7,11 +7,9 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
+from fedssd.experiment.commit import source_commit
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Federation
 
@@ -64,6 +63,7 @@ class RunFolder:
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
             federation.partition.save(self.path / "partition.json")
             write_whole(self.record, _as_line(header))
+            sync_folder(self.path)
         self._lines, self._bytes, self._hash = 0, 0, hashlib.sha256()
 
     def go_on(self, federation: Federation, header: Line, position: Position) -> list[Line]:
@@ -75,6 +75,7 @@ class RunFolder:
                 header = {**old, "resumed": [*old.get("resumed", []), {"round": position.lines, **header}]}
             write_whole(self.record, _as_line(header) + kept, durable=True)
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
+            sync_folder(self.path)
         self._lines, self._bytes, self._hash = position.lines, len(kept), hashlib.sha256(kept)
         return [json.loads(line) for line in kept.splitlines()]
 
@@ -85,6 +86,10 @@ class RunFolder:
         except OSError:
             return False
         return len(body) == position.bytes and hashlib.sha256(body).hexdigest() == position.sha256
+
+    def has_rounds(self) -> bool:
+        """Whether a round has ever been recorded here."""
+        return self.record.is_file() and bool(self._read()[1])
 
     def _read(self) -> tuple[Line | None, bytes]:
         """The header line, if it can be read, and everything after it."""
@@ -168,7 +173,8 @@ def write_json(path: Path, content: Any) -> None:
 def write_whole(path: Path, content: bytes, durable: bool = False) -> None:
     """A file with this content or, whatever happens on the way, with what it had before.
 
-    ``durable`` waits until the disk has it, so that it also outlasts a power cut.
+    ``durable`` waits until the disk has the content, so that a power cut cannot leave the name without it; whether the
+    name itself outlasts one is up to :func:`sync_folder`.
     """
     aside = path.with_name(path.name + ".part")
     try:
@@ -182,8 +188,6 @@ def write_whole(path: Path, content: bytes, durable: bool = False) -> None:
         with suppress(OSError):  # what is half written only takes up room
             aside.unlink()
         raise
-    if durable:
-        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:
@@ -210,9 +214,10 @@ def explained(path: Path) -> Iterator[None]:
 
 def header(federation: Federation, engine: str, device: torch.device, threads: int) -> Line:
     """Line 0 of rounds.jsonl: what the run was made with."""
+    data = federation.dataset
     return {
         "fedssd": fedssd.__version__,
-        "commit": commit(),
+        "commit": source_commit(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "engine": engine,
@@ -222,29 +227,16 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
         "deterministic": federation.recipe.deterministic,
         "recipe_hash": federation.recipe.hash,
         "split_hash": federation.partition.hash,
-        "data": federation.dataset.fingerprint,
-        "parameters": sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"])),
+        "data": data.fingerprint,
+        "parameters": sum(federation.parameters.values()),
+        "classes": list(data.classes),
+        "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
     }
 
 
 def card_name(device: torch.device) -> str:
     """The GPU or the processor, in words."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-
-
-@cache
-def commit() -> str | None:
-    """The git commit of the checkout this package runs from; None where it was installed from elsewhere."""
-    package = Path(fedssd.__file__).resolve().parent
-    words = ["git", "-C", str(package), "rev-parse", "--show-toplevel", "HEAD"]
-    try:
-        said = subprocess.run(words, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = said.stdout.splitlines()
-    if said.returncode != 0 or len(found) != 2 or Path(found[0]).resolve() / "src" / "fedssd" != package:
-        return None  # a virtual environment inside somebody else's checkout
-    return found[1]
 
 
 def diverged(line: Line) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,21 +18,24 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, ServerState, parts_of
+from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
-from fedssd.engines import build_engine, pick_device, pick_engine
+from fedssd.engines import build_engine
 from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.errors import UserError
-from fedssd.experiment.checkpoint import Cadence, Checkpoint, Machine, forget, last_common, rounds_in, save_checkpoint
+from fedssd.experiment.checkpoint import Cadence, Checkpoint, forget, last_common, rounds_in, save_checkpoint
+from fedssd.experiment.closeup import close_up
+from fedssd.experiment.evaluation import evaluate_round
 from fedssd.experiment.events import Event, Line, Listener, ignore
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.interrupt import unbroken
+from fedssd.experiment.machine import Machine, cohort_size, repeatable, settle, using_threads
 from fedssd.experiment.receive import Received, newly_missing, receive
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.record import DiskError, RunFolder, Summary, card_name, diverged, header, refuse_taken, summarise
+from fedssd.experiment.record import DiskError, RunFolder, Summary, diverged, header, refuse_taken, summarise
 
-SMALL_STEP = 50_000  # numbers in the inputs of one step
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 
 
@@ -83,12 +85,23 @@ class Run:
         trees = (*point.state[1:], point.memories)
         weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
         self.state = ServerState(point.round, weights, local, server)
-        self.store, self.seconds = ClientStore.of(memories), point.seconds
+        self.store.restore(memories)
+        self.seconds = point.seconds
+
+    def weights(self) -> Tree:
+        """The global model; where no weights are shared, every client's own, stacked."""
+        if self.federation.method.local.shares_weights:
+            return self.state.weights
+        everybody = list(range(len(self.rows)))
+        if isinstance(self.federation.net, Mixed):
+            first = {name: {"model": own} for name, own in self.state.weights.items()}
+            return {name: own["model"] for name, own in self.store.get(everybody, first).items()}
+        return self.store.get(everybody, {"model": self.state.weights})["model"]
 
     def result(self) -> Result:
         summary = summarise(self.federation, self.lines, self.seconds)
         folder = self.folder.path if self.folder else None
-        return Result(self.federation.recipe, self.lines, summary, self.state.weights, folder)
+        return Result(self.federation.recipe, self.lines, summary, self.weights(), folder)
 
 
 class Closed(NamedTuple):
@@ -148,6 +161,7 @@ def run_together(
             first.recipe.precision,
             machine.width,
             notice,
+            kernels=first.recipe.kernels == "on",
         )
         notice(f"{machine.engine} engine on {device} ({why})")
         notice(describe(first))
@@ -161,64 +175,6 @@ def run_together(
         return [run.result() for run in runs]
 
 
-def settle(
-    federation: Federation, runs: int, before: Machine | None, notice: Callable[[str], None]
-) -> tuple[Machine, str]:
-    """What the runs go on, and why; what they went on ``before`` wins over what would be chosen now."""
-    recipe, wanted = federation.recipe, federation.recipe.device
-    if before and wanted == "auto" and (before.device == "cpu" or torch.cuda.is_available()):
-        wanted = before.device
-    device = pick_device(wanted)
-    chosen, why = choose(federation, device, runs)
-    if before and recipe.engine == "auto" and str(device) == before.device:
-        chosen, why = before.engine, "as before"
-    same = before is not None and (chosen, str(device)) == (before.engine, before.device)
-    width = before.width if before and same and not recipe.width else recipe.width
-    side_by_side = runs * cohort_size(federation) if chosen == "vectorised" else 1
-    threads = before.threads if before else fitting_threads(side_by_side * recipe.batch * federation.sample)
-    now = Machine(
-        chosen,
-        str(device),
-        card_name(device),
-        torch.backends.cpu.get_cpu_capability(),
-        width,
-        threads,
-        recipe.deterministic,
-        str(torch.__version__),
-    )
-    if before:
-        _say_what_differs(before, now, notice)
-    return now, why
-
-
-def _say_what_differs(before: Machine, now: Machine, notice: Callable[[str], None]) -> None:
-    """Rounding depends on the machine: a run that goes on elsewhere is as good, but not the same to the bit."""
-    pairs = zip(Machine._fields, before, now, strict=True)
-    others = [
-        f"{name} was {old} and is {new}" for name, old, new in pairs if old != new and (name, old) != ("width", 0)
-    ]
-    if others:
-        notice(f"going on elsewhere, so the last digits may differ: {'; '.join(others)}")
-    elif now.device != "cpu" and not now.deterministic:
-        notice("going on without --deterministic: a GPU does not repeat every sum to the bit")
-
-
-def fitting_threads(numbers: int) -> int:
-    """One thread where a step is too small to share out: on a busy machine, waking the others costs far more."""
-    return 1 if numbers < SMALL_STEP else torch.get_num_threads()
-
-
-@contextmanager
-def using_threads(count: int) -> Iterator[None]:
-    """This many threads for the time of the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def read_result(folder: Path, recipe: Recipe) -> Result | None:
     """What a run left that has done all its rounds; None if it has not, or cannot be read."""
     try:
@@ -227,60 +183,22 @@ def read_result(folder: Path, recipe: Recipe) -> Result | None:
         if not (summary["rounds"] == summary["of_rounds"] == recipe.rounds == len(lines)):
             return None
         weights = tree.unflatten(load_file(folder / "weights.safetensors"))
+        if "," not in recipe.model:  # an empty branch is not written
+            weights = {"params": {}, "buffers": {}, **weights}
         ran = load_recipe(folder / "recipe.toml", {})
         if ran.hash != summary["recipe_hash"]:
             return None
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
-    return Result(ran, lines, summary, {"params": {}, "buffers": {}, **weights}, folder)
-
-
-@contextmanager
-def repeatable(wanted: bool) -> Iterator[None]:
-    """Only operations that repeat to the bit, where wanted; one that cannot is an error by torch and not a surprise."""
-    if not wanted:
-        yield
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first matrix product is asked for
-    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
-    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.deterministic = True
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.backends.cudnn.deterministic = before[1]
-        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
-
-
-def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str, str]:
-    """Which engine runs this many runs like this one, and why."""
-    if not federation.batchable:
-        if federation.recipe.engine == "vectorised":
-            raise UserError(
-                "the vectorised engine cannot batch this model (vmap refuses it, or it holds integers): use reference"
-            )
-        return "reference", "this model cannot be batched: vmap refuses it, or it holds integers"
-    sample = federation.dataset.x_train[0].numel()
-    return pick_engine(federation.recipe.engine, device, federation.weights, sample, cohort_size(federation), runs)
+    return Result(ran, lines, summary, weights, folder)
 
 
 def describe(federation: Federation) -> str:
     """Model and split in one line."""
     recipe, sizes = federation.recipe, [len(rows) for rows in federation.partition.clients]
-    count = sum(leaf.numel() for leaf in tree.leaves(federation.weights["params"]))
     head = " with projection head" if recipe.head == "on" else ""
-    return (
-        f"{recipe.model}{head}, {count:,} parameters; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples "
-        f"(split {federation.partition.hash})"
-    )
-
-
-def cohort_size(federation: Federation) -> int:
-    """How many clients take part in a round: C·N to the nearest, halves up, at least one."""
-    return max(1, int(federation.recipe.participation * len(federation.partition.clients) + 0.5))
+    models = ", ".join(f"{name}{head}, {count:,} parameters" for name, count in federation.parameters.items())
+    return f"{models}; {len(sizes)} clients of {min(sizes)} to {max(sizes)} samples (split {federation.partition.hash})"
 
 
 def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:
@@ -292,8 +210,8 @@ def start(federation: Federation, folder: RunFolder | None, device: torch.device
     weights = tree.map_tree(lambda w: w.to(device), federation.weights)
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
-    state = first_state(federation.method, weights)
-    return Run(federation, state, ClientStore(len(rows)), rows, auxiliary, folder)
+    state = first_state(federation.method, weights, federation.net)
+    return Run(federation, state, new_store(len(rows), federation.net), rows, auxiliary, folder)
 
 
 class Keeper:
@@ -316,8 +234,8 @@ class Keeper:
                 _refuse_fewer(run, points[place].round)
                 run.go_on(points[place], line, device)
             else:
-                forget(run.folder, rounds_in(run.folder))
                 run.folder.begin(run.federation, line)
+                forget(run.folder, rounds_in(run.folder))  # they speak of rounds that are gone now
                 self._save(run)
         self.last = self.runs[0].state.round
         if self.last:
@@ -342,7 +260,7 @@ class Keeper:
         """Summary and weights of every run that has ended a round."""
         for run in self.runs:
             if run.folder and run.lines:
-                run.folder.finish(run.result().summary, run.state.weights)
+                run.folder.finish(run.result().summary, run.weights())
 
     def _save(self, run: Run) -> None:
         if run.folder is None:
@@ -419,7 +337,7 @@ def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
     with clock.measure("server"):
         closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
     with clock.measure("evaluate"):
-        evaluations = _evaluate(runs[0].federation.recipe, engine, closed, trained)
+        evaluations = _evaluate(runs[0].federation, engine, closed, jobs, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
     return closed, [_line(run, job, one.received, evaluation, seconds) for run, job, one, evaluation in found]
@@ -431,37 +349,36 @@ def open_job(run: Run) -> Job:
     sent = open_round(federation.net, method, run.state, run.auxiliary)
     recipe = federation.recipe
     clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
-    memories = run.store.get(clients, method.local.memory(sent))
-    return Job(method, sent, recipe.seed, run.state.round, clients, [run.rows[c] for c in clients], memories)
+    memories = run.store.get(clients, first_memory(method, run.state, sent, federation.net))
+    public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
+    rows = [run.rows[client] for client in clients]
+    return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public)
 
 
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     """What the round comes to at the server, and what the accepted clients will remember of it."""
-    received = receive(run.federation.recipe, job, trained, len(run.rows))
-    state = close_round(run.federation.net, job.method, run.state, received.trained, len(run.rows), run.auxiliary)
+    net, population = run.federation.net, len(run.rows)
+    received = receive(run.federation.recipe, net, job, trained, population)
+    state = close_round(net, job.method, run.state, received.trained, population, run.auxiliary, received.clients)
     return Closed(state, received)
 
 
-def _evaluate(recipe: Recipe, engine: Engine, closed: list[Closed], trained: list[Trained]) -> list[Evaluation | None]:
-    """The new global models and, where wanted, the clients' models that went into them, all in one batch."""
-    if closed[0].state.round % recipe.evaluate_every and closed[0].state.round < recipe.rounds:
+def _evaluate(
+    federation: Federation, engine: Engine, closed: list[Closed], jobs: list[Job], trained: list[Trained]
+) -> Sequence[Evaluation | None]:
+    recipe, now = federation.recipe, closed[0].state.round
+    if now % recipe.evaluate_every and now < recipe.rounds:
         return [None] * len(closed)
-    models = []
-    for (state, _), one in zip(closed, trained, strict=True):
-        alone = tree.map_tree(lambda leaf: leaf[None], state.weights)
-        models.append(
-            tree.map_tree(lambda a, b: torch.cat([a, b]), alone, one.local) if recipe.evaluate_local else alone
-        )
-    found = engine.evaluate(tree.map_tree(lambda *parts: torch.cat(parts), *models))
-    size = len(found.loss) // len(closed)
-    return [Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True)]
+    weights, population = [one.state.weights for one in closed], len(federation.partition.clients)
+    return evaluate_round(engine, federation.net, weights, jobs, trained, population, recipe.evaluate_local)
 
 
 def _line(run: Run, job: Job, received: Received, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
     """A round's record. ``forgetting`` is the new global model's accuracy less the mean of the local models'."""
     line: Line = {"round": job.round + 1}
     if evaluation is not None:
-        line |= _accuracies(job, received, evaluation)
+        left = run.federation.recipe.rounds - line["round"]
+        line |= _accuracies(job, received, evaluation) | close_up(evaluation, job.clients, left)
     line |= _credibility(job.sent) | _distillation(run.federation.method.local, received.trained)
     line |= {"clients": job.clients, "dropped": {str(client): why for client, why in received.dropped.items()}}
     line |= {} if received.clients else {"unchanged": "refused" if received.bytes_up else "lost"}

@@ -147,7 +147,9 @@ class _Trial:
         y = torch.arange(SAMPLES) % CLASSES
         self.batch = Batch(x, y, torch.ones(SAMPLES, dtype=x.dtype), torch.tensor(float(SAMPLES), dtype=x.dtype))
         self.server_memory = self._tree("server_memory", local.server_memory(self.weights))
-        self.sent = {"weights": self.weights, **self._broadcast(Auxiliary(x, y) if local.needs_auxiliary else None)}
+        said = self._broadcast(Auxiliary(x, y) if local.needs_auxiliary else None)
+        self.joining = {"weights": self.weights, **said}  # what a newcomer knows
+        self.sent = self.joining if local.shares_weights else said
         # Away from the global model, as after a few steps: a loss that divides by its own size is 0/0 at the start.
         self.moved = tree.map_tree(lambda w: 0.9 * w + 0.1, self.weights)
 
@@ -202,7 +204,9 @@ class _Trial:
     def client(self, weights: Tree, batch: Batch) -> tuple[Tree, Tree]:
         """targets, penalty, finish and upload, as an engine would call them."""
         local, sent = self.method.local, self.sent
-        memory = self._tree("memory", local.memory(sent))
+        memory = self._tree("memory", local.memory(self.joining))
+        if not local.shares_weights and (not isinstance(memory, dict) or "model" not in memory):
+            raise self._refuse("memory", "must hold the client's own model under 'model', as shares_weights is False")
         target = local.targets(self.net, sent, memory, batch)
         out, _ = self.net.train(weights, batch.x)
         penalty = local.penalty(out, batch, target, weights["params"], sent, memory)
@@ -217,10 +221,11 @@ class _Trial:
     def plain(self) -> Tree:
         local = self.method.local
         found, report = self.client(self.moved, self.batch)
-        self._tree("start", local.start(self.sent, local.memory(self.sent)))
+        memory = local.memory(self.joining)
+        self._tree("start", local.start(self.sent, memory))
         progress = begin(self.method, self.moved, {})
-        target = local.targets(self.net, self.sent, local.memory(self.sent), self.batch)
-        after = local_step(self.method, self.net, progress, self.sent, local.memory(self.sent), self.batch, target)
+        target = local.targets(self.net, self.sent, memory, self.batch)
+        after = local_step(self.method, self.net, progress, self.sent, memory, self.batch, target)
         reports = Reports(tree.stack([report]), torch.ones(1, dtype=torch.float64), 1.0)
         absorbed = local.absorb(self.server_memory, after.weights, reports)
         return {"found": found, "report": report, "weights": after.weights["params"], "server": absorbed}

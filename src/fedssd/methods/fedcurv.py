@@ -30,6 +30,7 @@ class FedCurv(Local):
     strength: ClassVar[str] = "lam"
     published: ClassVar = {"cifar10": {"lam": 1e-3}, "cifar100": {"lam": 1e-4}, "tiny-imagenet": {"lam": 1e-5}}
     reads_data: ClassVar[bool] = True
+    tied_to_places: ClassVar[str] = "the Fisher information of other rounds' models"
 
     lam: float = 1e-3
 

@@ -28,6 +28,7 @@ class FedGKD(Local):
     )
     paper: ClassVar[str] = "Yao et al. 2021, Local-Global Knowledge Distillation in Heterogeneous Federated Learning"
     strength: ClassVar[str] = "gamma"
+    tied_to_places: ClassVar[str] = "the mean of the last global models"
 
     gamma: float = 0.2
     temperature: float = 1.0

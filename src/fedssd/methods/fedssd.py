@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedssd.core.contract import Auxiliary, Batch, Local
 from fedssd.core.net import Net, Outputs
+from fedssd.core.overriding import overridable
 from fedssd.core.tree import Tree
 from fedssd.methods.distillation import measure_credibility
 
@@ -44,6 +45,7 @@ def distillation_weights(
     return F.relu(by_sample[..., None] * by_class - floor)  # [B, K]
 
 
+@overridable
 def weighted_square(difference: Tensor, weight: Tensor, square: str, reduction: str) -> Tensor:
     """‖M ⊙ difference‖² per sample, or Σ M ⊙ difference² with the weight outside the square."""
     scale = weight.square() if square == "inside" else weight

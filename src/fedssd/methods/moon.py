@@ -30,6 +30,7 @@ class MOON(Local):
     strength: ClassVar[str] = "mu"
     published: ClassVar = {"cifar10": {"mu": 5.0}, "cifar100": {"mu": 1.0}, "tiny-imagenet": {"mu": 1.0}}
     needs_head: ClassVar[bool] = True
+    tied_to_places: ClassVar[str] = "the features of its previous model"
 
     mu: float = 5.0
     temperature: float = 0.5

@@ -7,13 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedssd.core.contract import Local, Server, Sum, parts_of
+from fedssd.core.contract import Local, Server, Sum, meaningless, parts_of
 from fedssd.errors import UserError, nearest
 from fedssd.methods.ablation import KLDistillation, MSEDistillation
+from fedssd.methods.cronus import Cronus
 from fedssd.methods.custom import load_local
+from fedssd.methods.fd import FD
 from fedssd.methods.fedcad import FedCAD
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.fedgkd import FedGKD
+from fedssd.methods.fedmd import FedMD
 from fedssd.methods.fedntd import FedNTD
 from fedssd.methods.fedprox import FedProx
 from fedssd.methods.fedssd import FedSSD
@@ -21,10 +24,12 @@ from fedssd.methods.moon import MOON
 from fedssd.methods.scaffold import Scaffold
 from fedssd.methods.servers.clipping import Clipping
 from fedssd.methods.servers.feddf import FedDF
+from fedssd.methods.servers.fedma import FedMA
 from fedssd.methods.servers.fednova import FedNova
 from fedssd.methods.servers.ida import IDA
 from fedssd.methods.servers.krum import Krum
 from fedssd.methods.servers.median import Median
+from fedssd.methods.servers.pfnm import PFNM
 from fedssd.methods.servers.trimmed_mean import TrimmedMean
 
 LOCALS: dict[str, type[Local]] = {
@@ -41,10 +46,13 @@ LOCALS: dict[str, type[Local]] = {
         MSEDistillation,
         Scaffold,
         FedGKD,
+        FD,
+        FedMD,
+        Cronus,
     )
 }
 SERVERS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (Server, FedNova, IDA, FedDF, Median, TrimmedMean, Krum, Clipping)
+    kind.name: kind for kind in (Server, FedNova, IDA, FedDF, PFNM, FedMA, Median, TrimmedMean, Krum, Clipping)
 }
 
 Half = TypeVar("Half", Local, Server)
@@ -53,10 +61,10 @@ Options = Mapping[str, Mapping[str, Any]]  # method -> option -> value
 
 def local_kinds(spec: str) -> list[type[Local]]:
     """The classes behind ``fedssd``, ``fedssd+fedprox`` or ``my_method.py:MyLoss``."""
-    return [_kind(name.strip()) for name in _summands(spec)]
+    return [_kind(name.strip()) for name in summands(spec)]
 
 
-def _summands(spec: str) -> list[str]:
+def summands(spec: str) -> list[str]:
     """The spec cut at every ``+`` that is not part of the path in ``path/to/file.py:Name``."""
     pieces, found = spec.split("+"), []
     while pieces:
@@ -104,6 +112,13 @@ def build_server(name: str, options: Options | None = None) -> Server:
     return _build(SERVERS[name], dict((options or {}).get(name, {})))
 
 
+def check_pair(local: Local, server: Server) -> None:
+    """Refuse two halves that mean nothing together, with the reason."""
+    reason = meaningless(local, server)
+    if reason:
+        raise UserError(reason)
+
+
 def option_types(kind: type[Local] | type[Server]) -> dict[str, type]:
     """The options of a method and their types, read off their defaults."""
     return {field.name: type(field.default) for field in fields(kind) if field.name != "parts"}
@@ -145,5 +160,5 @@ def _refuse(make: Callable[[], Half]) -> Half:
 
 
 def without_strength(local: Local) -> list[str]:
-    """The parts whose strength is 0, so that they silently are FedAvg: worth a warning."""
+    """The parts whose strength is 0, so that they silently are FedAvg, or clients on their own: worth a warning."""
     return [part.name for part in parts_of(local) if part.strength and getattr(part, part.strength) == 0]

@@ -25,6 +25,7 @@ class Scaffold(Local):
     name: ClassVar[str] = "scaffold"
     formula: ClassVar[str] = "CE + ⟨c − c_i, w⟩, c_i ← c_i − c + (w_g − w)/(η‖a_i‖₁)"
     paper: ClassVar[str] = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
+    tied_to_places: ClassVar[str] = "its control variates"
 
     def server_memory(self, weights: Tree) -> Tree:
         return {"variate": tree.zeros_like(weights["params"])}

@@ -52,24 +52,29 @@ class Curve:
 
 def learning_curves(results: Sequence[Outcome], subtitle: str = "") -> str:
     """Global accuracy and the clients' mean local accuracy over the rounds, one line per method."""
-    panels = [("Global model", _curves(results, _global)), ("Clients' own models, mean", _curves(results, _local))]
-    panels = [(title, curves) for title, curves in panels if curves]
+    panels = [
+        ("Global model", over_seeds(results, global_accuracy)),
+        ("Clients' own models, mean", over_seeds(results, local_accuracy)),
+    ]
+    panels = [(title, found) for title, found in panels if found]
     methods = list(dict.fromkeys(run.summary["method"] for run in results))
     seeds = len({run.summary["seed"] for run in results})
     note = f"{subtitle}{' · ' if subtitle else ''}" + ("1 seed" if seeds == 1 else f"mean and ±1 std of {seeds} seeds")
     width = 24 + sum(AXIS + PANEL + LABELS for _ in panels)
     body = [_text(24, 30, "Test accuracy, %", "title"), _text(24, 50, note, "quiet")]
-    for place, (title, curves) in enumerate(panels):
+    for place, (title, found) in enumerate(panels):
         left = 24 + place * (AXIS + PANEL + LABELS) + AXIS
-        body += _panel(left, title, curves, methods)
+        body += _panel(left, title, found, methods)
     return _document(width, methods, body)
 
 
-def _global(line: Mapping[str, Any]) -> float | None:
+def global_accuracy(line: Mapping[str, Any]) -> float | None:
+    """The global model's test accuracy in a round."""
     return _number((line.get("global") or {}).get("acc"))
 
 
-def _local(line: Mapping[str, Any]) -> float | None:
+def local_accuracy(line: Mapping[str, Any]) -> float | None:
+    """The mean test accuracy of the clients' models in a round."""
     return _number((line.get("local") or {}).get("acc_mean"))
 
 
@@ -77,7 +82,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def _curves(results: Sequence[Outcome], measure: Callable[[Mapping[str, Any]], float | None]) -> list[Curve]:
+def over_seeds(results: Sequence[Outcome], measure: Callable[[Mapping[str, Any]], float | None]) -> list[Curve]:
     """A curve per method, in the order the methods came; rounds without a value are left out."""
     found: dict[str, dict[int, list[float]]] = {}
     for run in results:
@@ -222,15 +227,17 @@ def _text(x: float, y: float, words: str, style: str) -> str:
     return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
-def _colours(methods: Sequence[str]) -> list[tuple[str, str]]:
+def colours(methods: Sequence[str]) -> list[tuple[str, str]]:
+    """Each method's colour on light and on dark: its own for a method of the paper, a free one otherwise."""
     strangers = [method for method in methods if method not in COLOURS]
-    return [COLOURS.get(m) or SPARE[strangers.index(m) % len(SPARE)] for m in methods]
+    free = [*SPARE, *(pair for method, pair in COLOURS.items() if method not in methods)]
+    return [COLOURS.get(m) or free[strangers.index(m) % len(free)] for m in methods]
 
 
 def _document(width: float, methods: Sequence[str], body: Sequence[str]) -> str:
-    colours = _colours(methods)
+    pairs = colours(methods)
     light, dark = (
-        "\n".join(f".c{n} {{ stroke: {c[shade]} }} .f{n} {{ fill: {c[shade]} }}" for n, c in enumerate(colours))
+        "\n".join(f".c{n} {{ stroke: {c[shade]} }} .f{n} {{ fill: {c[shade]} }}" for n, c in enumerate(pairs))
         for shade in (0, 1)
     )
     band = 0.16 if len(methods) <= 3 else 0.08  # many bands on top of each other make mud

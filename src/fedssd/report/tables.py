@@ -153,7 +153,7 @@ def _printed(row: Row, column: Column) -> str:
     return f"{text} ({seeds - missing}/{seeds})" if missing else text
 
 
-def _cells(table: Table, emphasise: Callable[[str], str]) -> list[list[str]]:
+def cells(table: Table, emphasise: Callable[[str], str]) -> list[list[str]]:
     """Every row as text, the outstanding values emphasised."""
     best = {column.key: outstanding(table, column) for column in table.columns}
 
@@ -187,9 +187,9 @@ def as_text(table: Table, colour: bool = False) -> str:
     """Aligned columns for a terminal; an outstanding value is bold, or starred where there is no bold."""
     start, end = ("\x1b[1m", "\x1b[0m") if colour else ("*", "")
     headings = [["", *(c.heading[0] for c in table.columns)], ["method", *(c.heading[1] for c in table.columns)]]
-    lines = [*headings, *_cells(table, lambda text: f"{start}{text}{end}")]
+    lines = [*headings, *cells(table, lambda text: f"{start}{text}{end}")]
     widths = [max(map(_visible, column)) for column in zip(*lines, strict=True)]
-    aligned = ["  ".join(map(_aligned, cells, widths, range(len(cells)))).rstrip() for cells in lines]
+    aligned = ["  ".join(map(_aligned, texts, widths, range(len(texts)))).rstrip() for texts in lines]
     return "\n".join([*aligned[:2], "  ".join("─" * width for width in widths), *aligned[2:]])
 
 
@@ -207,8 +207,8 @@ def as_markdown(table: Table) -> str:
     """The same table for a page."""
     headings = ["method", *(" ".join(column.heading) for column in table.columns)]
     rules = ["---", *("---:" for _ in table.columns)]
-    rows = _cells(table, lambda cell: f"**{cell}**")
-    lines = [f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows)]
+    rows = cells(table, lambda cell: f"**{cell}**")
+    lines = [f"| {' | '.join(texts)} |" for texts in (headings, rules, *rows)]
     return "\n".join([*lines, "", "; ".join(remarks(table)).replace("marked:", "bold:") + ".", ""])
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedssd.core import tree
+from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
@@ -20,9 +21,10 @@ from fedssd.engines.base import Engine, World
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import Federation, assemble
+from fedssd.experiment.machine import cohort_size
 from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.run import Run, close_job, cohort_size, open_job, start
+from fedssd.experiment.run import Run, close_job, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
 
 CHUNK = 2048  # samples that go through the model at once
@@ -44,6 +46,8 @@ def replay(folder: Path, rounds: int | None = None, listen: Listener = ignore) -
     if rounds is not None:
         recipe = replace(recipe, rounds=min(rounds, recipe.rounds))
     federation = assemble(recipe)
+    if not federation.method.local.shares_weights or isinstance(federation.net, Mixed):
+        raise UserError(f"the theorem speaks of one global model, and the run in {folder} has none: take another run")
     measured = []
     for done, one in enumerate(_rounds(federation, _recorded_engine(folder)), 1):
         measured.append(one)
@@ -107,6 +111,7 @@ def _train(run: Run, engine: Engine) -> Received:
 def _measure(run: Run, world: World, weights: Tree, received: Received) -> RoundMeasure:
     """Buffers stay those of the model sent down, except in the loss after the round."""
     net, sent = run.federation.net, flat(weights)
+    assert isinstance(net, Net)
     objectives = objectives_of(net, weights, world, run.rows)
     gradient, dissimilarity = measure_gradients(objectives, sent)
     participants = [

@@ -44,6 +44,7 @@ class Order:
     round: int  # from 1
     accepted: int  # the last round whose reply from this client was accepted, or NEVER
     sent: Tree
+    public: Tensor | None = None  # the public set, ready for the model, for methods that need one
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,16 @@ def ask(kind: Kind, run: str) -> RecordDict:
     return RecordDict({CONFIG: ConfigRecord({"run": run, **_kind(kind)})})
 
 
-def instruct(kind: Kind, order: Order, packed: bytes | None = None) -> RecordDict:
-    """The message that opens a round for one client; ``packed`` saves packing what all clients are sent alike."""
+def instruct(kind: Kind, order: Order) -> RecordDict:
+    """The message that opens a round for one client."""
     config = {"run": order.run, "round": order.round, "accepted": order.accepted, **_kind(kind)}
-    config["broadcast"] = pack_broadcast(order.sent) if packed is None else packed
+    config["broadcast"] = pack({name: branch for name, branch in order.sent.items() if name != "weights"})
+    if order.public is not None:
+        config["public"] = pack({"x": order.public})
     content = RecordDict({CONFIG: ConfigRecord(config)})
     if "weights" in order.sent:  # there are methods whose clients keep models of their own
         content[WEIGHTS] = arrays_of(order.sent["weights"])
     return content
-
-
-def pack_broadcast(sent: Tree) -> bytes:
-    """What is sent beside the weights."""
-    return pack({name: branch for name, branch in sent.items() if name != "weights"})
 
 
 def _kind(kind: Kind) -> dict[str, Any]:
@@ -107,7 +105,8 @@ def read_order(content: RecordDict, weights: Tree) -> Order:
     sent = {"weights": tree_of(_record(content, WEIGHTS, ArrayRecord), weights)} if WEIGHTS in content else {}
     sent |= unpack(_value(config, "broadcast", bytes))
     run, round_, accepted = (_value(config, "run", str), *(_value(config, key, int) for key in ("round", "accepted")))
-    return Order(run, round_, accepted, sent)
+    public = unpack(_value(config, "public", bytes))["x"] if "public" in config else None
+    return Order(run, round_, accepted, sent, public)
 
 
 def introduce(greeting: Greeting) -> RecordDict:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
@@ -24,7 +25,6 @@ from fedssd.engines.flower.messages import (
     arrays_of,
     ask,
     instruct,
-    pack_broadcast,
     read_greeting,
     read_reply,
     tree_of,
@@ -40,6 +40,7 @@ class Opened(NamedTuple):
 
     sent: Tree
     cohort: list[int]  # the clients that should take part, ascending
+    public: Tensor | None = None
 
 
 class Outcome(NamedTuple):
@@ -107,11 +108,10 @@ class FederatedStrategy(Strategy):
         opened = self.server.open(self._sent_weights)
         present = self._wait_for(opened.cohort, grid)
         self._absent = {client: "not connected" for client in opened.cohort if client not in present}
-        packed = pack_broadcast(opened.sent)
         self._asked = []
         for client, node in present.items():
-            order = Order(self.run, self.round + 1, self.accepted.get(client, NEVER), opened.sent)
-            content = instruct(self.kind, order, packed)
+            accepted = self.accepted.get(client, NEVER)
+            content = instruct(self.kind, Order(self.run, self.round + 1, accepted, opened.sent, opened.public))
             content.config_records[CONFIG].update(
                 config
             )  # what a strategy around this one adds, such as a clipping norm

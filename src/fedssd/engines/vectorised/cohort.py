@@ -11,8 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData
-from fedssd.core.plan import Plan, Schedule, batches, orders
+from fedssd.core.plan import Phase, Plan, Schedule, batches, orders
 from fedssd.core.tree import Tree
+from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Job, World
 from fedssd.engines.vectorised.layout import Member
 from fedssd.engines.vectorised.lift import join, take
@@ -22,20 +23,32 @@ SORTED_AT_ONCE = 1 << 25  # sort keys; several 64-bit copies of them live at a t
 
 
 class Cohort:
-    """The members of a pass, their rows and their orders, as tensors."""
+    """The members of a pass, their rows and their orders in one phase of the round, as tensors."""
 
-    def __init__(self, jobs: Sequence[Job], members: Sequence[Member], world: World, schedule: Schedule) -> None:
-        self.jobs, self.members, self.world, self.schedule = jobs, members, world, schedule
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        members: Sequence[Member],
+        world: World,
+        schedule: Schedule,
+        phase: Phase,
+        kernels: bool = False,
+    ) -> None:
+        self.jobs, self.members, self.world, self.kernels = jobs, members, world, kernels
+        self.phase, self.schedule = phase, phase.schedule(schedule)
         self.round = jobs[0].round
-        self.batch = max(member.batch for member in members)
+        self.public = None if jobs[0].public is None else torch.stack([public_of(job) for job in jobs])  # [R, P, …]
+        counts = [phase.samples(member.samples, public_size(jobs[0])) for member in members]
+        self.batch = max(self.schedule.batch_size(count) for count in counts)
         self.rows = pad_sequence([member.rows for member in members], batch_first=True).to(world.device)  # [M, n]
         self.samples = self._integers(member.samples for member in members)
         self.clients = self._integers(member.client for member in members)
         self.seeds = self._integers(jobs[member.run].seed for member in members)
-        self.per_epoch = self._integers(schedule.steps_per_epoch(member.samples) for member in members)
+        self.visited = self._integers(counts)
+        self.per_epoch = self._integers(self.schedule.steps_per_epoch(count) for count in counts)
         self.runs = self._integers(member.run for member in members)
-        self.steps = [member.steps for member in members]
-        self.order = self._orders()  # [M, E, n]
+        self.steps = [self.schedule.steps(count) for count in counts]
+        self.order = self._orders(max(counts))  # [M, E, n]
 
     @property
     def width(self) -> int:
@@ -49,18 +62,20 @@ class Cohort:
     def _integers(self, values: object) -> Tensor:
         return torch.tensor(list(values), dtype=torch.int64, device=self.world.device)  # type: ignore[call-overload]
 
-    def _orders(self) -> Tensor:
-        longest = self.rows.shape[1]
+    def _orders(self, longest: int) -> Tensor:
         at_once = max(1, SORTED_AT_ONCE // (longest * self.schedule.epochs))
-        parts = zip(*(torch.split(part, at_once) for part in (self.seeds, self.clients, self.samples)), strict=True)
-        return torch.cat([orders(self.schedule, s, self.round, c, n, longest) for s, c, n in parts])
+        parts = zip(*(torch.split(part, at_once) for part in (self.seeds, self.clients, self.visited)), strict=True)
+        purpose = self.phase.purpose
+        return torch.cat([orders(self.schedule, s, self.round, c, n, longest, purpose) for s, c, n in parts])
 
     def plan(self, first: int, last: int, width: int) -> Plan:
         """Steps ``first`` … ``last − 1`` of the first ``width`` models, step first: [S, w, B]."""
-        head = [part[:width] for part in (self.order, self.seeds, self.clients, self.samples, self.per_epoch)]
-        order, seeds, clients, samples, per_epoch = head
+        head = [part[:width] for part in (self.order, self.seeds, self.clients, self.visited, self.per_epoch)]
+        order, seeds, clients, visited, per_epoch = head
         steps = torch.arange(first, last, device=self.world.device)
-        found = batches(self.schedule, order, seeds, self.round, clients, samples, per_epoch, steps, self.batch)
+        found = batches(self.schedule, order, seeds, self.round, clients, visited, per_epoch, steps, self.batch)
+        if self.phase.data == "public":
+            found = found._replace(position=found.position + self.samples[:width, None, None])
         return Plan(*(part.transpose(0, 1) for part in found))
 
     def everything(self, block: int) -> Plan:
@@ -74,9 +89,26 @@ class Cohort:
     def batch_of(self, plan: Plan) -> Batch:
         """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w]."""
         world, width = self.world, plan.position.shape[1]
-        index = self.rows[torch.arange(width, device=world.device)[:, None], plan.position]  # [S, w, B]
-        x = world.pipeline.train(world.x, index, plan.key, world.dtype)
-        return Batch(x, world.y[index], plan.mask.to(world.dtype), self.samples[:width].to(world.dtype))
+        samples, model = self.samples[:width], torch.arange(width, device=world.device)[:, None]
+        own = plan.position if self.phase.data == "private" else plan.position.clamp(max=samples[:, None] - 1)
+        index = self.rows[model, own]  # [S, w, B]
+        x, y = self._inputs(index, plan.key), world.y[index]
+        if self.public is not None and self.phase.data != "private":
+            place = plan.position - samples[:, None]  # behind the client's own samples: the public set's
+            beyond = place >= 0
+            found = self.public[self.runs[:width, None], place.clamp(min=0)]
+            x = torch.where(beyond.view(*beyond.shape, *[1] * (x.ndim - beyond.ndim)), found, x)
+            y = torch.where(beyond, -1 - place, y)
+        return Batch(x, y, plan.mask.to(world.dtype), samples.to(world.dtype))
+
+    def _inputs(self, index: Tensor, key: Tensor) -> Tensor:
+        world = self.world
+        if self.kernels:
+            from fedssd.engines.kernels import augment
+
+            if isinstance(world.pipeline, Augmentation) and augment.covers(world.pipeline, world.x, world.dtype):
+                return augment.train(world.pipeline, world.x, index, key)
+        return world.pipeline.train(world.x, index, key, world.dtype)
 
     def data(self, part: slice) -> ClientData:
         """All samples of some members as stored, padded, for methods that measure something on them: [m, n, …]."""
@@ -107,6 +139,18 @@ class Cohort:
             return torch.stack(found)[self.runs]
 
         return tree.map_tree(per_member, *(method_numbers(job.method) for job in self.jobs))
+
+
+def public_of(job: Job) -> Tensor:
+    """The public set of a job whose method needs one."""
+    if job.public is None:
+        raise ValueError(f"method {job.method.local.name!r} trains on a public set, and there is none")
+    return job.public
+
+
+def public_size(job: Job) -> int:
+    """How many samples the public set has."""
+    return 0 if job.public is None else len(job.public)
 
 
 class Share(NamedTuple):

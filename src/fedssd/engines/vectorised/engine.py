@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,14 +16,15 @@ from fedssd.core.plan import Schedule
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.engines.base import Evaluation, Job, World
+from fedssd.engines.kernels import available
+from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
-from fedssd.engines.vectorised.cohort import Cohort
+from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.flat import Flat
-from fedssd.engines.vectorised.hooks import Teachers, close, starts
-from fedssd.engines.vectorised.kernels import StackedNet, available
+from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
 from fedssd.engines.vectorised.layout import Member, groups, members_of, rungs, same_program, static_part
-from fedssd.engines.vectorised.lift import TunedNet, join, take
+from fedssd.engines.vectorised.lift import TunedNet, join, over_models, take
 from fedssd.engines.vectorised.program import Chunk, Program
 from fedssd.engines.vectorised.step import Context, Step
 
@@ -59,6 +61,9 @@ class VectorisedEngine:
         self.compile = compile
         # The compiler cannot see through our kernels: a compiled batch of small models goes without them.
         self.kernels = available(world.device, world.dtype) and not compile if kernels is None else kernels
+        self._tried = not self.kernels
+        if kernels is None and world.device.type == "cuda" and importlib.util.find_spec("triton") is None:
+            notice("vectorised: Triton is missing, so small layers run through PyTorch, several times slower")
         self._plain = net
         self._programs: dict[Any, Program] = {}
         self._size: sizing.Footprint | None = None
@@ -66,7 +71,10 @@ class VectorisedEngine:
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Local training of every job's cohort; jobs share a method but for its numbers, a model and a round."""
         same_program(jobs)
-        self._footprint(jobs[0].sent["weights"])
+        sizes = list(dict.fromkeys(map(public_size, jobs)))
+        if len(sizes) > 1:  # what is said about public sets of different sizes does not stack
+            return self._by_public_size(jobs, sizes)
+        self._try_kernels(jobs[0])
         self._choose_width(jobs[0])
         with _arithmetic(self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
@@ -82,6 +90,13 @@ class VectorisedEngine:
                     order += taken
                     group = group[len(taken) :]
             return self._sort_out(jobs, order, done)
+
+    def _by_public_size(self, jobs: Sequence[Job], sizes: list[int]) -> list[Trained]:
+        found: dict[int, Trained] = {}
+        for size in sizes:
+            places = [place for place, job in enumerate(jobs) if public_size(job) == size]
+            found.update(zip(places, self.train([jobs[place] for place in places]), strict=True))
+        return [found[place] for place in range(len(jobs))]
 
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
@@ -101,9 +116,9 @@ class VectorisedEngine:
                 self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
 
     def _choose_width(self, job: Job) -> None:
+        size = self._footprint(job.method.local.start(job.sent, tree.row(job.memories, 0)))
         if self.width is not None:
             return
-        size = self._footprint(job.sent["weights"])
         self.width = sizing.default_width(size, self.schedule.batch, self.world.device)
         self.notice(f"vectorised: up to {self.width} models of {size.parameters:,} parameters at once")
 
@@ -112,6 +127,28 @@ class VectorisedEngine:
             some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
             self._size = sizing.footprint(self._plain, weights, some)
         return self._size
+
+    def _try_kernels(self, job: Job) -> None:
+        """Let the kernels answer once beside PyTorch; a model they do not fit goes without them."""
+        if self._tried:
+            return
+        self._tried = True
+        weights = job.method.local.start(job.sent, tree.row(job.memories, 0))
+        pair = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), weights)
+        some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
+        with torch.no_grad(), _arithmetic("fp32", benchmark=False):
+            expected = over_models(self._plain, 2, (False, True))(pair, some)
+            try:
+                found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, some)
+            except Exception as error:  # a model may do anything with what it takes for a tensor
+                why = f"{type(error).__name__}: {error}".splitlines()[0]
+            else:
+                size = float(expected.logits.abs().max())
+                if torch.allclose(found.logits, expected.logits, rtol=0, atol=1e-3 * size, equal_nan=True):
+                    return
+                why = "it answers otherwise with them"
+        self.kernels = False
+        self.notice(f"vectorised: our kernels do not fit this model ({why}), going on with PyTorch's layers")
 
     def _net(self, width: int) -> Net:
         """The net as a batch of ``width`` models runs it."""
@@ -146,13 +183,28 @@ class VectorisedEngine:
         return None
 
     def _pass(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained:
-        """The whole round of some members, longest first."""
-        cohort = Cohort(jobs, members, self.world, self.schedule)
-        context, method, net = cohort.context(), jobs[0].method, self._net(len(members))
-        weights = starts(method, cohort, context)
+        """The whole round of some members, phase by phase, longest first."""
+        method = jobs[0].method
+        weights, done, figures = None, None, None
+        for phase in method.local.phases(jobs[0].sent):
+            cohort = Cohort(jobs, members, self.world, self.schedule, phase, self.kernels)
+            context = cohort.context()
+            weights = starts(method, cohort, context) if weights is None else weights
+            weights, sums = self._phase(jobs, cohort, context, weights)
+            work = work_of(method, cohort, context)
+            done = work if done is None else Work(work.samples, done.steps + work.steps, done.length + work.length)
+            figures = sums if figures is None else tree.map_tree(torch.add, figures, sums)
+        assert done is not None  # there is a phase
+        got, memories, reports = close(method, self._plain, cohort, context, weights, done, self._readers())
+        return Trained(got, weights, memories, reports, done, figures)
+
+    def _phase(self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree) -> tuple[Tree, Tree]:
+        """Every step of a phase: the models after it, and what its steps summed up."""
+        method, net = jobs[0].method, self._net(cohort.width)
         budget = sizing.free_bytes(self.world.device) // 8
-        teachers = Teachers(method, net, cohort, context, budget)
-        program = self._program(jobs, cohort, context, weights, net, not teachers.silent)
+        asks = self.kernels and not self._alone(cohort.width) and self.world.pipeline.random
+        teachers = Teachers(method, net, cohort, context, 0 if asks else budget, asks)
+        program = self._program(jobs, cohort, context, weights, net, teachers)
         program.load(weights, context)
         for width, start, stop in rungs(cohort.steps):
             for first in range(start, stop, program.capacity):
@@ -160,9 +212,7 @@ class VectorisedEngine:
                 batch = cohort.batch_of(plan)
                 target = {} if teachers.silent else teachers.targets(plan, batch)
                 program.run(Chunk(batch.x, batch.y, batch.mask, target), width)
-        local = program.weights
-        got, memories, reports, work = close(method, self._plain, cohort, context, local, self._readers())
-        return Trained(got, local, memories, reports, work, program.figures)
+        return program.weights, program.figures
 
     def _readers(self) -> int:
         """How many clients at once may take per-sample gradients over their data."""
@@ -171,7 +221,7 @@ class VectorisedEngine:
         return max(1, sizing.free_bytes(self.world.device) // (4 * 32 * (3 * size.state + size.sample)))
 
     def _program(
-        self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: bool
+        self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: Teachers
     ) -> Program:
         """The program for these shapes: last round's, or a new one."""
         job, width, device = jobs[0], cohort.width, self.world.device
@@ -182,9 +232,12 @@ class VectorisedEngine:
             while len(self._programs) >= KEPT_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
             one, alone = tree.row(weights, 0), self._alone(width)
-            step = Step(job.method, net, Flat(one["params"], alone), Flat(one["buffers"]), cohort.one_run, masked)
+            step = Step(
+                job.method, net, Flat(one["params"], alone), Flat(one["buffers"]), cohort.one_run, masked,
+                asks=teachers.inside, kernels=self.kernels and not alone,
+            )  # fmt: skip
             size = self._footprint(one)
-            asked = -(-width // len(jobs)) if teachers else 0
+            asked = 0 if teachers.silent else -(-width // len(jobs))
             capacity = sizing.chunk_steps(size, width, asked, cohort.batch, device)
             compiled = alone if self.compile is None else self.compile
             self._programs[key] = Program(step, capacity, self.graphs, device, compiled)

@@ -33,13 +33,19 @@ def starts(method: Method, cohort: Cohort, context: Context) -> Tree:
 class Teachers:
     """What the frozen teachers say about chunks of batches; once a round for each sample where inputs do not change."""
 
-    def __init__(self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int) -> None:
+    def __init__(
+        self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int, inside: bool = False
+    ) -> None:
+        """``inside``: the step itself asks them, where a launch costs little and inputs change anyway."""
         self.method, self.net, self.cohort, self.context = method, net, cohort, context
-        self.silent = all(type(part).targets is Local.targets for part in parts_of(method.local))
+        silent = all(type(part).targets is Local.targets for part in parts_of(method.local))
+        self.inside = inside and not silent
+        self.silent = silent or self.inside
         self._apart = getattr(net, "channels_last", False)  # a large model: one batch at a time, in its own layout
         self._shares: dict[int, list[Share]] = {}
         self._kept: Tree | None = None
-        if not (self.silent or cohort.world.pipeline.random or cohort.schedule.epochs == 1):
+        own = cohort.phase.data == "private"
+        if own and not (self.silent or cohort.world.pipeline.random or cohort.schedule.epochs == 1):
             self._kept = self._once(budget)
 
     def targets(self, plan: Plan, batch: Batch) -> Tree:
@@ -101,13 +107,17 @@ class Teachers:
         return tree.map_tree(lambda *parts: torch.cat(parts, dim=2)[0], *found)
 
 
-def close(
-    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, at_once: int
-) -> tuple[Tree, Tree, Tree, Work]:
-    """After local training: uploads, memories, reports and work, ``at_once`` members at a time."""
+def work_of(method: Method, cohort: Cohort, context: Context) -> Work:
+    """What each member did in a phase."""
     steps = torch.tensor(cohort.steps, dtype=cohort.world.dtype, device=cohort.world.device)
     length = vmap(lambda numbers, taken: numbered(method, numbers).solver.length(taken))(context.numbers, steps)
-    work = Work(context.samples, steps, length)
+    return Work(context.samples, steps, length)
+
+
+def close(
+    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, at_once: int
+) -> tuple[Tree, Tree, Tree]:
+    """After local training: uploads, memories and reports, ``at_once`` members at a time."""
     if not method.reads_data:
         at_once = cohort.width
     parts = [
@@ -115,7 +125,7 @@ def close(
         for first in range(0, cohort.width, at_once)
     ]
     got, memories, reports = (join([part[place] for part in parts]) for place in range(3))
-    return got, memories, reports, work
+    return got, memories, reports
 
 
 @torch.no_grad()
@@ -123,10 +133,18 @@ def _close_part(
     method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, part: slice
 ) -> tuple[Tree, Tree, Tree]:
     def close_one(
-        sent: Tree, numbers: Tree, own: Tree, memory: Tree, x: Tensor, y: Tensor, mask: Tensor, done: Work
+        sent: Tree,
+        public: Tensor | None,
+        numbers: Tree,
+        own: Tree,
+        memory: Tree,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        done: Work,
     ) -> tuple[Tree, Tree, Tree]:
         local = numbered(method, numbers).local
-        stored = data._replace(x=x, y=y, mask=mask) if data is not None else None
+        stored = data._replace(x=x, y=y, mask=mask, public=public) if data is not None else None
         new, report = local.finish(net, own, sent, memory, stored, done)
         return local.upload(net, own, sent, new), new, report
 
@@ -137,9 +155,13 @@ def _close_part(
     none = context.samples[part]  # stands in for the data nobody reads
     x, y, mask = (data.x, data.y, data.mask) if data is not None else (none, none, none)
     sent = context.sent if cohort.one_run else cut(context.sent)
-    lifted = over_models(close_one, len(none), (cohort.one_run,))
+    public = cohort.public
+    if public is not None:
+        public = public[0] if cohort.one_run else public[cohort.runs[part]]
+    lifted = over_models(close_one, len(none), (cohort.one_run, cohort.one_run))
     found: tuple[Tree, Tree, Tree] = lifted(
         sent,
+        public,
         cut(context.numbers),
         cut(weights),
         cut(context.memory),

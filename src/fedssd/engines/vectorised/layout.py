@@ -108,9 +108,9 @@ def same_program(jobs: Sequence[Job]) -> None:
 def static_part(job: Job) -> tuple[Any, ...]:
     """What decides the program of a job: kinds and static fields of the local half and the solver, not their numbers.
 
-    The server half is left out: it works between rounds, outside the engine.
+    Of the server half only what it freezes matters: the rest works between rounds, outside the engine.
     """
-    return _static(job.method.local), _static(job.method.solver)
+    return _static(job.method.local), _static(job.method.solver), type(job.method.server).hold
 
 
 def _static(value: object) -> Any:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
+from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
 from fedssd.core.net import Net
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
+from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.flat import Flat
 from fedssd.engines.vectorised.lift import over_models
 
@@ -35,7 +37,7 @@ class Context(NamedTuple):
 
 
 def method_numbers(method: Method) -> Tree:
-    """The numbers of a method that the step reads; the server half works elsewhere."""
+    """The numbers of a method that the step reads; the server half has none there."""
     return {"local": numbers_of(method.local), "solver": numbers_of(method.solver)}
 
 
@@ -49,31 +51,71 @@ def numbered(method: Method, numbers: Tree) -> Method:
 class Step:
     """``step(state, context, x, y, mask, target)`` is the next state; ``names`` says what its figures are."""
 
-    def __init__(self, method: Method, net: Net, params: Flat, buffers: Flat, one_run: bool, masked: bool) -> None:
+    def __init__(
+        self,
+        method: Method,
+        net: Net,
+        params: Flat,
+        buffers: Flat,
+        one_run: bool,
+        masked: bool,
+        *,
+        asks: bool = False,
+        kernels: bool = False,
+    ) -> None:
+        """``asks`` the teachers itself, instead of being handed what they said; ``kernels`` of ours where they fit."""
         self.method, self.net, self.params, self.buffers = method, net, params, buffers
-        self.one_run, self.masked = one_run, masked
+        self.one_run, self.masked, self.asks = one_run, masked, asks
+        self.kernels = kernels
+        # In place by our kernel, unless what was there before is still wanted.
+        self.in_place = kernels and type(method.solver) is SGD and type(method.server).hold is Server.hold
         self.names: list[str] = []
 
     def __call__(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
-        width = len(y)
+        if self.asks:
+            target = self._targets(context, x, y, mask)
         gradients, (buffers, figures) = gradient(
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )
-        params, velocity = over_models(self._solve, width)(
-            context.numbers, state.params, state.velocity, gradients["flat"]
-        )
+        params, velocity = self._moved(state, context, gradients["flat"], mask)
+        params = self._held(context.sent, state.params, params)
         packed = self.buffers.pack(buffers, state.params)
         now = state.figures + torch.stack(list(figures.values()), dim=1)  # [M, F]
         if not self.masked:
             return State(params, velocity, packed, now)
         live = mask[:, :1] > 0  # [M, 1]; a batch has its first sample, unless the client is done
-        return State(
-            *(torch.where(live, new, old) for new, old in zip((params, velocity, packed, now), state, strict=True))
-        )
+        pairs = zip((params, velocity, packed, now), state, strict=True)
+        return State(*(new if new is old else torch.where(live, new, old) for new, old in pairs))
+
+    def _moved(self, state: State, context: Context, gradients: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and velocity after the solver's step; in place, and only of live models, by our kernel."""
+        if not self.in_place:
+            found: tuple[Tensor, Tensor] = over_models(self._solve, len(mask))(
+                context.numbers, state.params, state.velocity, gradients
+            )
+            return found
+        from fedssd.engines.kernels.solver import sgd_
+
+        numbers = context.numbers["solver"]
+        live = mask[:, 0] if self.masked else None
+        sgd_(state.params, state.velocity, gradients, numbers["lr"], numbers["momentum"], numbers["weight_decay"], live)
+        return state.params, state.velocity
+
+    @torch.no_grad()
+    def _targets(self, context: Context, x: Tensor, y: Tensor, mask: Tensor) -> Tree:
+        """What every model's teachers say about its batch."""
+
+        def about(numbers: Tree, sent: Tree, memory: Tree, batch: Batch) -> Tree:
+            return numbered(self.method, numbers).local.targets(self.net, sent, memory, batch)
+
+        lifted = over_models(about, len(y), (False, self.one_run))
+        found: Tree = lifted(context.numbers, context.sent, context.memory, Batch(x, y, mask, context.samples))
+        return found
 
     @torch.no_grad()
     def name_figures(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> None:
         """Find out what the method's figures are called."""
+        target = self._targets(context, x, y, mask) if self.asks else target
         _, (_, figures) = self._losses({"flat": state.params}, state, context, x, y, mask, target)
         self.names = list(figures)
 
@@ -83,10 +125,11 @@ class Step:
         width = len(y)
         shared = (False, False, False, self.one_run)
         batch = Batch(x, y, mask, context.samples)
-        found: tuple[Tensor, tuple[Tree, Tree]] = over_models(self._loss, width, shared)(
-            context.numbers, self.params.views(params["flat"]), self.buffers.views(state.buffers),
-            context.sent, context.memory, batch, target,
-        )  # fmt: skip
+        with Losses() if self.kernels else nullcontext():
+            found: tuple[Tensor, tuple[Tree, Tree]] = over_models(self._loss, width, shared)(
+                context.numbers, self.params.views(params["flat"]), self.buffers.views(state.buffers),
+                context.sent, context.memory, batch, target,
+            )  # fmt: skip
         return found
 
     def _loss(
@@ -97,3 +140,11 @@ class Step:
     def _solve(self, numbers: Tree, params: Tensor, velocity: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
+
+    def _held(self, sent: Tree, before: Tensor, after: Tensor) -> Tensor:
+        """Layers that the server half freezes, as they were."""
+        server = self.method.server
+        if type(server).hold is Server.hold:
+            return after
+        lifted = over_models(server.hold, len(after), (self.one_run,))
+        return self.params.pack(lifted(sent, self.params.views(before), self.params.views(after)), after)

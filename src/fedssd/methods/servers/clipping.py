@@ -30,6 +30,12 @@ class Clipping(Server):
     bound: float = 1.0
     relative: bool = True
 
+    def __post_init__(self) -> None:
+        if isinstance(self.bound, float) and not self.bound > 0:
+            raise ValueError(
+                f"clipping.bound expects a number above 0, got {self.bound:g}: nobody would move the model"
+            )
+
     def combine(
         self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
     ) -> tuple[Tree, Tree]:

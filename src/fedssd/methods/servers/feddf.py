@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,7 @@ class FedDF(Server):
     formula: ClassVar[str] = "w ← Σ p_i w_i, then Adam on KL( softmax(mean_i z_i) ‖ softmax(z) ) over unlabelled data"
     paper: ClassVar[str] = "Lin et al. 2020, Ensemble Distillation for Robust Model Fusion in Federated Learning"
     needs_auxiliary: ClassVar[bool] = True
+    mixes_models: ClassVar[bool] = True
 
     lr: float = 1e-3
     steps: int = 100
@@ -44,17 +46,36 @@ class FedDF(Server):
     def combine(
         self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
     ) -> tuple[Tree, Tree]:
+        one = {"": net}, {"": weights}, memory, {"": got}, {"": share}, {"": work}, auxiliary
+        return self.combine_models(*one)[0][""], memory
+
+    def combine_models(
+        self,
+        nets: Mapping[str, Net],
+        weights: Mapping[str, Tree],
+        memory: Tree,
+        got: Mapping[str, Tree],
+        share: Mapping[str, Tensor],
+        work: Mapping[str, Work],
+        auxiliary: Auxiliary | None,
+    ) -> tuple[dict[str, Tree], Tree]:
+        """One global model of each kind; all clients' models together teach every one of them."""
         if auxiliary is None:
             raise ValueError("feddf distils on an auxiliary set, and there is none")
-        student = tree.weighted_mean(share, got)
-        teacher = ensemble(net, got, auxiliary.x)  # [N, K]
+        teacher = ensemble(nets, got, auxiliary.x)  # [N, K]
+        means = {name: tree.weighted_mean(share[name], own) for name, own in got.items()}
+        starts = {**weights, **means}  # a model that nobody of the round holds is taught where it stands
+        return {name: self._distil(net, starts[name], auxiliary.x, teacher) for name, net in nets.items()}, memory
+
+    def _distil(self, net: Net, start: Tree, x: Tensor, teacher: Tensor) -> Tree:
+        student = dict(start)
         first = second = tree.zeros_like(student["params"])
         for step in range(self.steps):
             rows = self._rows(step, len(teacher)).to(teacher.device)
-            gradients = self._gradients(net, student, auxiliary.x[rows], teacher[rows])
+            gradients = self._gradients(net, student, x[rows], teacher[rows])
             rate = self.lr * 0.5 * (1 + math.cos(math.pi * step / self.steps))
             student["params"], first, second = adam(student["params"], gradients, first, second, rate, step + 1)
-        return student, memory
+        return student
 
     def _rows(self, step: int, count: int) -> Tensor:
         """Batches of a fresh order every pass over the data."""
@@ -73,12 +94,12 @@ class FedDF(Server):
             return torch.func.grad(loss)(student["params"])
 
 
-def ensemble(net: Net, models: Tree, x: Tensor) -> Tensor:
-    """log softmax of the clients' mean logits, a chunk of samples at a time."""
+def ensemble(nets: Mapping[str, Net], models: Mapping[str, Tree], x: Tensor) -> Tensor:
+    """log softmax of the clients' mean logits, whatever their models, a chunk of samples at a time."""
 
     def mean_logits(part: Tensor) -> Tensor:
-        logits: Tensor = vmap(lambda w: net(w, part).logits)(models)
-        return logits.mean(0)
+        found = [vmap(lambda w, net=nets[name]: net(w, part).logits)(own) for name, own in models.items()]
+        return torch.cat(found).mean(0)
 
     return torch.cat([F.log_softmax(mean_logits(part), -1) for part in torch.split(x, 512)])
 

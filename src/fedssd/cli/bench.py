@@ -1,0 +1,89 @@
+"""``fedssd bench``: your own method against committed results, on the same splits and seeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fedssd.cli import places
+from fedssd.cli.compare import whole
+from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.reproduce import run_missing, settings_given
+
+EXAMPLES = examples(
+    "fedssd bench my_method.py:MyLoss                          on digits, against all that is committed",
+    "fedssd bench my_method.py:MyLoss --set myloss.beta=0.5    with another strength",
+    "fedssd bench my_method.py:MyLoss --dataset cifar10 --against fedavg,fedssd",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    from fedssd.experiment.bench import SETTINGS
+
+    parser = commands.add_parser(
+        "bench",
+        usage="fedssd bench FILE.py:NAME [flags]",
+        description="Run your own method where committed results were made, and compare seed by seed.",
+        epilog=EXAMPLES,
+    )
+    add = parser.add_argument
+    add("method", metavar="FILE.py:NAME", help="your method; a sum such as my_method.py:MyLoss+fedprox works too")
+    add("--dataset", default="digits", metavar="NAME", help=f"one of {', '.join(SETTINGS)} (default: %(default)s)")
+    add("--against", metavar="A,B", help="only these methods (default: all that are committed for this setting)")
+    add("--seeds", default="3", metavar="N", help="how many seeds, from 0 on (default: %(default)s)")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of your method; may be repeated")
+    add("--results", type=Path, metavar="DIR", help="where committed runs are (default: results/ of the checkout)")
+    add("--out", type=Path, metavar="DIR", help="where yours go (default: runs/bench-<name>-<dataset>)")
+    add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
+    add("--quiet", action="store_true", help="no progress and no remarks, only the result")
+    add("--json", action="store_true", help="print the result as one line of JSON")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Find the committed runs, run the user's where they are missing, write and print the table."""
+    from fedssd.experiment import bench
+    from fedssd.experiment.reproduce import alone, finished_cells
+    from fedssd.report import paired
+    from fedssd.report.html import write_report
+    from fedssd.report.records import read
+
+    count, workers = whole("bench", "--seeds", args.seeds), whole("bench", "--workers", args.workers)
+    if count < 1:
+        raise UsageError("fedssd bench: --seeds expects at least 1, got 0")
+    wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
+    base = bench.base_recipe(args.dataset, args.method, settings_given(args.set, "bench"))
+    others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
+    cells = bench.own_cells(base, range(count))
+    name = args.method.rsplit(":", 1)[-1]
+    out = places.shared(args.out or places.ROOT / places.plain(f"bench-{name}-{args.dataset}"))
+    with alone(out):
+        there = [out / cells[0].column]  # runs of this very file: what it was before counts for nothing
+        ran = run_missing(cells, out, there, workers, args.quiet, args.method)
+        done = finished_cells(there, args.method)
+        own = {cell.recipe.seed: done[cell.key] for cell in cells}
+        bench.refuse_other_splits(own, others)
+
+        def final(run: Path) -> float:
+            return 100 * float(read(run).summary["final"]["acc"])
+
+        mine = {seed: final(run) for seed, run in own.items()}
+        rivals = [paired.pair(m, {seed: final(run) for seed, run in runs.items()}, mine) for m, runs in others.items()]
+        accuracies = list(mine.values())
+        (out / "bench.md").write_text(paired.as_markdown(name, accuracies, rivals), encoding="utf-8")
+        (out / "bench.csv").write_text(paired.as_csv(name, accuracies, rivals), encoding="utf-8")
+        (out / "bench.tex").write_text(paired.as_latex(name, accuracies, rivals), encoding="utf-8")
+        runs = [*own.values(), *(run for found in others.values() for run in found.values())]
+        write_report(runs, out / "report.html", f"{name} on {args.dataset}")
+    if args.json:
+        gains = {rival.method: rival.gains for rival in rivals}
+        print(json.dumps({"folder": str(out), "ran": ran, "accuracies": accuracies, "gains": gains}))
+        return 0
+    print(paired.as_text(name, accuracies, rivals))
+    for line in paired.REMARKS:
+        print(line)
+    print(f"results: {out}/ (report.html, bench.md, bench.csv, bench.tex, a folder for each run)")
+    return 0

@@ -1,0 +1,67 @@
+"""``fedssd report``: one page that opens offline, with everything some runs have to show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fedssd.cli.parser import examples
+from fedssd.errors import UserError
+
+NAME = "report.html"
+EXAMPLES = examples(
+    "fedssd report runs/compare-digits                     writes runs/compare-digits/report.html",
+    "fedssd report runs/a runs/b --out both.html           several folders on one page",
+    "fedssd report runs/compare-digits --figures           PNG and PDF for a paper's column, too",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "report",
+        usage="fedssd report DIR… [flags]",
+        description="Write one page that opens offline: tables, curves, matrices and provenance of all runs found.",
+        epilog=EXAMPLES,
+    )
+    add = parser.add_argument
+    add("folders", nargs="+", type=Path, metavar="DIR", help="folders with runs, at any depth")
+    add("--out", type=Path, metavar="FILE", help=f"the page (default: {NAME} in the first folder)")
+    add("--title", metavar="TEXT", help="its title (default: the first folder's name)")
+    add("--figures", action="store_true", help="the figures as PNG and PDF, too (needs fedssd[figures])")
+    parser.add_argument("--json", action="store_true", help="print what was written as one line of JSON")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Read the runs, write the page and, if asked, the figures."""
+    from fedssd.report.html import write_report
+    from fedssd.report.paper import need_matplotlib, write_figures
+    from fedssd.report.records import collect
+
+    file = args.out or args.folders[0] / NAME
+    if file.is_dir() or not file.parent.is_dir():
+        raise UserError(f"expected a file in a folder that is there for --out, got {file}")
+    if args.figures:
+        need_matplotlib()
+    collect(args.folders)  # whatever is wrong is said before anything is written
+    title = args.title or args.folders[0].resolve().name
+    written = [write_report(args.folders, file, title)]
+    if args.figures:
+        written += write_figures(args.folders, file.with_name("figures"))
+    if args.json:
+        print(json.dumps({"written": [str(path) for path in written]}))
+        return 0
+    print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
+    if args.figures:
+        print(f"{len(written) - 1} figures in {written[1].parent}/")
+    return 0
+
+
+def leave_report(out: Path, title: str) -> Path:
+    """The page of the runs in a folder, beside them; what every command that runs something ends with."""
+    from fedssd.report.html import write_report
+
+    return write_report([out], out / NAME, title)

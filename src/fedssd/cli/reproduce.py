@@ -1,0 +1,209 @@
+"""``fedssd reproduce``: the paper's tables and figures, ours beside the published."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import places
+from fedssd.cli.cells import CellProgress
+from fedssd.cli.compare import whole
+from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.progress import spoken
+from fedssd.cli.report import leave_report
+
+if TYPE_CHECKING:
+    from fedssd.experiment.paper import Experiment
+    from fedssd.experiment.reproduce import Cell, Place
+
+DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
+EXAMPLES = examples(
+    "fedssd reproduce table1 --dataset cifar10               Table 1's first column, three seeds",
+    "fedssd reproduce table2 --seeds 5 --out results/paper   more seeds; what is finished there is not run again",
+    "fedssd reproduce all --scale small                      everything on digits, in minutes, on a CPU",
+    "fedssd reproduce figure-distribution                    no training: who holds what",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS
+
+    parser = commands.add_parser(
+        "reproduce",
+        usage="fedssd reproduce NAME [flags]",
+        description="Run what is missing of a table or figure of the paper, and put it beside the published one.",
+        epilog=EXAMPLES,
+    )
+    add = parser.add_argument
+    names = ", ".join([*EXPERIMENTS, EVERYTHING])
+    add("name", metavar="NAME", help=names)
+    add("--dataset", choices=DATASETS, metavar="NAME", help=f"only the columns on it: {', '.join(DATASETS)}")
+    add("--methods", metavar="A,B", help="only these methods (default: all of the table's)")
+    add("--seeds", metavar="N", help="how many seeds, from 0 on (default: 3, or 2 where small)")
+    add("--rounds", metavar="N", help="communication rounds (default: the paper's, 8 where small)")
+    add("--scale", choices=("full", "small"), default="full", metavar="NAME", help="full, or small: digits on a CPU")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe; may be repeated")
+    add("--out", type=Path, metavar="DIR", help="where runs and tables are (default: runs/reproduce, or -small)")
+    add("--reuse", type=Path, action="append", default=[], metavar="DIR", help="finished runs to take from elsewhere")
+    add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
+    add("--figures", action="store_true", help="the report's figures as PNG and PDF, too (needs fedssd[figures])")
+    add("--quiet", action="store_true", help="no progress and no remarks, only the result")
+    add("--json", action="store_true", help="print the result as one line of JSON")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Find what is there, run what is not, write tables, figures and the report."""
+    from fedssd.experiment.paper import experiments
+    from fedssd.experiment.reproduce import alone, cells_of, places_of
+    from fedssd.report.paper import need_matplotlib, write_figures
+
+    wanted, small = experiments(args.name), args.scale == "small"
+    if args.figures:
+        need_matplotlib()
+    count = whole("reproduce", "--seeds", args.seeds or ("2" if small else "3"))
+    workers = whole("reproduce", "--workers", args.workers)
+    if count < 1:
+        raise UsageError("fedssd reproduce: --seeds expects at least 1, got 0")
+    methods = _methods(args.methods, wanted)
+    for folder in args.reuse:
+        if not folder.is_dir():
+            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {folder}, which is not there")
+    found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
+    wanted = [experiment for experiment in wanted if found[experiment.name]]
+    if not wanted:
+        raise UsageError(f"fedssd reproduce: {args.name} has no column on {args.dataset}")
+    cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
+    out = _folder(args.out, small)
+    with alone(out):
+        ran = run_missing(cells, out, [out, *args.reuse], workers, args.quiet)
+        written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
+    if any(out.rglob("summary.json")):
+        written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
+        written += write_figures([out], out / "figures") if args.figures else []
+    if args.json:
+        print(json.dumps({"folder": str(out), "ran": ran, "written": [str(path) for path in written]}))
+        return 0
+    for path in written:
+        if path.suffix == ".md":
+            print(path.read_text(encoding="utf-8"))
+    print(f"results: {out}/ ({', '.join(dict.fromkeys(str(path.relative_to(out)) for path in written[:12]))})")
+    return 0
+
+
+def _changes(args: argparse.Namespace) -> dict[str, str]:
+    given = {} if args.rounds is None else {"rounds": args.rounds}
+    return given | settings_given(args.set, "reproduce")
+
+
+def settings_given(words: Sequence[str], command: str) -> dict[str, str]:
+    """What ``--set`` changes, by recipe key; not what makes a cell."""
+    changes: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        name = key.strip()
+        if not equals or not name:
+            raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
+        if name in ("method", "seed", "data"):
+            raise UsageError(f"fedssd {command}: {name} has a flag of its own, --set cannot change it")
+        changes[f"options.{name.removeprefix('options.')}" if "." in name else name.replace("-", "_")] = value
+    return changes
+
+
+def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None:
+    if text is None:
+        return None
+    known = list(dict.fromkeys(m for experiment in wanted for column in experiment.columns for m in column.methods))
+    chosen = [name.strip() for name in text.split(",") if name.strip()]
+    for name in chosen:
+        if name not in known:
+            raise UsageError(f"fedssd reproduce: --methods expects some of {', '.join(known)}, got {name!r}")
+    return chosen
+
+
+def _folder(out: Path | None, small: bool) -> Path:
+    folder = out or places.ROOT / f"reproduce{'-small' if small else ''}"
+    return places.shared(folder)
+
+
+def run_missing(
+    cells: Sequence[Cell], out: Path, there: Sequence[Path], workers: int, quiet: bool, trusted: str = ""
+) -> int:
+    """Run into ``out`` the cells not finished ``there`` and give their number; say how long it will take."""
+    from fedssd.experiment.events import Event
+    from fedssd.experiment.reproduce import UNDER_WAY, estimate, finished_cells, gather, missing, run_cells
+
+    if not cells:  # a figure for which nothing trains
+        return 0
+    gather(out)
+    distinct = {cell.key for cell in cells}
+    left = missing(cells, finished_cells(there, trusted))
+
+    def say(event: Event) -> None:
+        if not quiet and event.note:
+            print(event.note, file=sys.stderr, flush=True)
+
+    done = len(distinct) - len(left)
+    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {done} finished, {len(left)} to run"))
+    if not left:
+        return 0
+    seconds = estimate(left, workers, say)
+    say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(left[0])}"))
+    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in left}, seconds)
+    try:
+        run_cells(left, out, workers, (lambda _: say) if quiet else progress.listener(out / UNDER_WAY))
+    except KeyboardInterrupt:
+        count = len(left) - len(missing(left, finished_cells(there, trusted)))
+        raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
+    return len(left)
+
+
+def _device(cell: Cell) -> str:
+    import torch
+
+    from fedssd.engines import pick_device
+
+    device = pick_device(cell.recipe.device)
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+def _write(
+    wanted: Sequence[Experiment],
+    found: Mapping[str, Sequence[Place]],
+    seeds: Sequence[int],
+    methods: Sequence[str] | None,
+    out: Path,
+    reuse: Sequence[Path],
+    stand_in: str,
+) -> list[Path]:
+    """The tables as Markdown, CSV and LaTeX; of figures the numbers behind them."""
+    from fedssd.experiment.reproduce import cells_of, finished_cells, split_counts
+    from fedssd.report import figure_data, reproduction
+    from fedssd.report.records import read
+    from fedssd.report.split_picture import split_picture
+
+    done = finished_cells([out, *reuse])
+    texts: dict[str, str] = {}
+    for experiment in wanted:
+        columns, name = found[experiment.name], experiment.name
+        if name == "figure-distribution":
+            splits = [(stand_in or p.column.title, split_counts(p.base)) for p in columns]
+            texts[f"{name}.csv"] = figure_data.distribution(splits)
+            texts[f"{name}.svg"] = split_picture(splits)
+        elif name in figure_data.OF_RUNS:
+            cells = [(p.column.title, cell) for p in columns for cell in cells_of(p, seeds, methods)]
+            runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
+            texts[f"{name}.csv"] = figure_data.OF_RUNS[name](runs)
+        else:
+            sides = reproduction.compare_with_paper(columns, done, seeds, methods)
+            texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides, stand_in)}"
+            texts[f"{name}.csv"] = reproduction.as_csv(sides)
+            texts[f"{name}.tex"] = reproduction.latex(experiment, sides)
+    for file, text in texts.items():
+        (out / file).write_text(text, encoding="utf-8")
+    return [out / file for file in texts]

@@ -1,0 +1,280 @@
+"""The kernels as differentiable layers: one model's layer, and under vmap the stacked one.
+
+Each layer is a pair of autograd functions. The first sees one model and has a vmap rule; in that rule the models'
+weights are one stacked tensor, and the second, which knows only stacked tensors, takes it from there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedssd.engines.kernels import cpu_pool
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, relu: bool, pool: bool) -> Tensor:
+    """One model's convolution, with what follows it."""
+    found: Tensor = _apply(_Convolution, x, weight, bias, (padding, relu, pool))[0]
+    return found
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, precision: str) -> Tensor:
+    """One model's linear layer, with what follows it."""
+    found: Tensor = _apply(_Linear, x, weight, bias, (relu, precision))
+    return found
+
+
+def largest(x: Tensor) -> Tensor:
+    """The largest of every 2 × 2 square."""
+    found: Tensor = _apply(_Pool, x)
+    return found
+
+
+def entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Each sample's cross-entropy."""
+    found: Tensor = _apply(_Entropy, logits, y)[0]
+    return found
+
+
+def weighted_square(difference: Tensor, weight: Tensor, inside: bool, mean: bool) -> Tensor:
+    """Each sample's weighted square; no gradient flows into the weight."""
+    found: Tensor = _apply(_WeightedSquare, difference, weight, (inside, mean))
+    return found
+
+
+def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
+    return function.apply(*args)  # type: ignore[no-untyped-call]
+
+
+def _front(part: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    """The axis of models in front; a part without one is shared, not copied."""
+    if part is None:
+        return None
+    return part.expand(size, *part.shape) if dim is None else part.movedim(dim, 0)
+
+
+def _alone(*parts: Tensor | None) -> list[Tensor | None]:
+    return [part[None] if part is not None else None for part in parts]
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool]) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import convolution
+
+        x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
+        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer))
+        return out[0], chosen[0] if layer[2] else out[0].detach().view(out.shape[1:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, weight, bias, ctx.layer = inputs
+        ctx.biased = bias is not None
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no zeros for what has no gradient
+        ctx.save_for_backward(x, weight, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, chosen = (part[None] for part in ctx.saved_tensors)
+        found = _convolution_gradients(ctx, x, weight, chosen, dy[None])
+        return (*(part[0] if part is not None else None for part in found), None)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        if in_dims[1] is None and in_dims[2] is None:  # many batches, one model: one large batch
+            folded = x.movedim(in_dims[0], 0)
+            found = _apply(_Convolution, folded.flatten(0, 1), weight, bias, layer)
+            out, chosen = (part.view(*folded.shape[:2], *part.shape[1:]) for part in found)
+            return (out, chosen), (0, 0)
+        stacked = [_front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
+        return _apply(_Convolutions, *stacked, layer), (0, 0)
+
+
+class _Convolutions(torch.autograd.Function):
+    """M convolutions with M sets of weights: x [M, B, C, H, W], weight [M, O, C, K, K], bias [M, O]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool]
+    ) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import convolution
+
+        ctx.layer, ctx.biased = layer, bias is not None
+        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer))
+        said = chosen if layer[2] else out.detach()
+        ctx.mark_non_differentiable(said)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, weight, said)
+        return out, said
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, chosen = ctx.saved_tensors
+        return (*_convolution_gradients(ctx, x, weight, chosen, dy), None)
+
+
+def _convolution_gradients(
+    ctx: Any, x: Tensor, weight: Tensor, chosen: Tensor, dy: Tensor
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """By x (where wanted), weight and bias, all stacked."""
+    from fedssd.engines.kernels import convolution
+
+    layer = convolution.Layer(*ctx.layer)
+    by_weight, by_bias = convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer)
+    by_x = None
+    if ctx.needs_input_grad[0]:
+        by_x = convolution.input_gradient(weight, dy, chosen, layer, x.shape[-2:])
+    return by_x, by_weight, by_bias if ctx.biased else None
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str]) -> Tensor:
+        from fedssd.engines.kernels import linear
+
+        x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
+        return linear.forward(x, weight, bias, *layer)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, weight, bias, ctx.layer = inputs
+        ctx.biased = bias is not None
+        ctx.save_for_backward(x, weight, output)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, out = (part[None] for part in ctx.saved_tensors)
+        found = _linear_gradients(ctx, x, weight, out, dy[None])
+        return (*(part[0] if part is not None else None for part in found), None)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
+    ) -> tuple[Tensor, int]:
+        if in_dims[1] is None and in_dims[2] is None:
+            folded = x.movedim(in_dims[0], 0)
+            out = _apply(_Linear, folded.flatten(0, 1), weight, bias, layer)
+            return out.view(*folded.shape[:2], -1), 0
+        stacked = [_front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
+        return _apply(_Linears, *stacked, layer), 0
+
+
+class _Linears(torch.autograd.Function):
+    """M linear layers with M sets of weights: x [M, B, I], weight [M, O, I], bias [M, O]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str]) -> Tensor:
+        from fedssd.engines.kernels import linear
+
+        ctx.layer, ctx.biased = layer, bias is not None
+        out = linear.forward(x, weight, bias, *layer)
+        ctx.save_for_backward(x, weight, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, out = ctx.saved_tensors
+        return (*_linear_gradients(ctx, x, weight, out, dy), None)
+
+
+def _linear_gradients(
+    ctx: Any, x: Tensor, weight: Tensor, out: Tensor, dy: Tensor
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    from fedssd.engines.kernels import linear
+
+    relu, precision = ctx.layer
+    gate, dy = (out if relu else None), dy.contiguous()
+    by_weight, by_bias = linear.weight_gradient(x, dy, gate, precision)
+    by_x = linear.input_gradient(weight, dy, gate, precision) if ctx.needs_input_grad[0] else None
+    return by_x, by_weight, by_bias if ctx.biased else None
+
+
+class _Pool(torch.autograd.Function):
+    """A model more is a batch more."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        found: Tensor = _pools(x).pool(x)
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        x, out = ctx.saved_tensors
+        found: Tensor = _pools(x).pool_gradient(x, out, dy)
+        return found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
+        return _apply(_Pool, x.movedim(in_dims[0], 0)), 0
+
+
+def _pools(x: Tensor) -> Any:
+    if not x.is_cuda:
+        return cpu_pool
+    from fedssd.engines.kernels import pool
+
+    return pool
+
+
+class _Entropy(torch.autograd.Function):
+    @staticmethod
+    def forward(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import loss
+
+        return loss.entropy(logits, y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no zeros for what has no gradient
+        ctx.save_for_backward(inputs[1], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        from fedssd.engines.kernels import loss
+
+        y, probability = ctx.saved_tensors
+        return loss.entropy_gradient(probability, y, slope), None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, Any], logits: Tensor, y: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        stacked = [_front(part, dim, info.batch_size) for part, dim in zip((logits, y), in_dims, strict=True)]
+        return _apply(_Entropy, *stacked), (0, 0)
+
+
+class _WeightedSquare(torch.autograd.Function):
+    @staticmethod
+    def forward(difference: Tensor, weight: Tensor, how: tuple[bool, bool]) -> Tensor:
+        from fedssd.engines.kernels import loss
+
+        return loss.weighted_square(difference, weight, *how)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        difference, weight, ctx.how = inputs
+        ctx.save_for_backward(difference, weight)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        from fedssd.engines.kernels import loss
+
+        difference, weight = ctx.saved_tensors
+        return loss.weighted_square_gradient(difference, weight, slope, *ctx.how), None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], difference: Tensor, weight: Tensor, how: tuple[bool, bool]
+    ) -> tuple[Tensor, int]:
+        stacked = [_front(part, dim, info.batch_size) for part, dim in zip((difference, weight), in_dims, strict=False)]
+        return _apply(_WeightedSquare, *stacked, how), 0

@@ -1,0 +1,203 @@
+"""Puts the kernels under any model, and under the loss, without the model or the method knowing.
+
+A function mode sees every torch function of a forward pass. A convolution or a linear layer that the kernels cover is
+not run at once: a placeholder stands for its output until it is known what follows, so that ReLU and pool go into the
+same launch. Whatever else touches the placeholder gets the plain output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from fedssd.core.net import Net, Outputs
+from fedssd.core.tree import Tree
+from fedssd.engines.kernels import layers
+from fedssd.methods.fedssd import weighted_square
+
+MOST_CHANNELS, LARGEST_KERNEL = 32, 7  # above these a library's convolution fills the device
+MOST_UNITS, MOST_CLASSES = 1024, 1024
+
+
+class StackedNet(Net):
+    """A net whose small layers, once stacked by vmap, run in one kernel for all models."""
+
+    def __init__(self, net: Net, precision: str | None) -> None:
+        """``precision`` of matrix products is ``tf32`` or ``ieee``; without one only pools are ours, as on the CPU."""
+        self.net, self.has_batch_norm, self._mode = net, net.has_batch_norm, _Layers(precision)
+
+    def __call__(self, weights: Tree, x: Tensor) -> Outputs:
+        with self._mode:
+            found: Outputs = _settled(self.net(weights, x))
+            return found
+
+    def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
+        with self._mode:
+            found, buffers = self.net.train(weights, x)
+            return _settled(found), buffers
+
+
+class Losses(TorchFunctionMode):
+    """Sends cross-entropy and FedSSD's weighted square to their kernels."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.cross_entropy and _each_sample(*args, **kwargs) and _few_classes(args[0]):
+            return layers.entropy(*args[:2])
+        if func is weighted_square and not kwargs and _few_classes(args[0]) and not args[1].requires_grad:
+            difference, weight, square, reduction = args
+            return layers.weighted_square(
+                difference, weight.expand_as(difference), square == "inside", reduction == "mean"
+            )
+        return func(*args, **kwargs)
+
+
+def _each_sample(
+    logits: Tensor, y: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> bool:  # fmt: skip
+    """Whether a cross-entropy is plain, and asked for each sample."""
+    plain = weight is None and size_average is None and reduce is None and not label_smoothing and ignore_index < 0
+    return plain and reduction == "none" and y.ndim == logits.ndim - 1
+
+
+def _few_classes(scores: Tensor) -> bool:
+    return scores.dtype == torch.float32 and scores.ndim == 2 and scores.shape[-1] <= MOST_CLASSES
+
+
+class _Pending:
+    """The output of a layer that has not run yet. It is no tensor, but becomes one as soon as anybody needs that."""
+
+    def __init__(self, run: Callable[..., Tensor], args: tuple[Any, ...], poolable: bool) -> None:
+        self._run, self._args, self._poolable, self._relu = run, args, poolable, False
+        self._found: Tensor | None = None
+
+    def settle(self) -> Tensor:
+        if self._found is None:
+            self._found = (
+                self._run(*self._args, self._relu, False) if self._poolable else self._run(*self._args, self._relu)
+            )
+        return self._found
+
+    def rectified(self, in_place: bool) -> Any:
+        if self._found is not None:
+            return torch.relu(self._found)
+        after = self if in_place else _Pending(self._run, self._args, self._poolable)
+        after._relu = True
+        return after
+
+    def pooled(self) -> Tensor:
+        if self._found is not None or not self._poolable:
+            return layers.largest(self.settle())
+        return self._run(*self._args, self._relu, True)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*_settled(args), **_settled(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.settle(), name)
+
+
+def _delegate(name: str) -> Callable[..., Any]:
+    return lambda self, *args: getattr(self.settle(), name)(*_settled(args))
+
+
+for _name in (
+    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "neg", "abs", "getitem", "len", "iter",
+    "lt", "le", "gt", "ge", "matmul",
+):  # fmt: skip
+    setattr(_Pending, f"__{_name}__", _delegate(f"__{_name}__"))
+
+
+def _settled(value: Any) -> Any:
+    """With a tensor in place of every placeholder."""
+    if isinstance(value, _Pending):
+        return value.settle()
+    if isinstance(value, tuple):
+        parts = [_settled(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, list):
+        return [_settled(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _settled(part) for name, part in value.items()}
+    return value
+
+
+class _Layers(TorchFunctionMode):
+    """Sends the layers of a forward pass to the kernels that cover them."""
+
+    def __init__(self, precision: str | None) -> None:
+        super().__init__()
+        self.precision = precision
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if args and isinstance(args[0], _Pending):
+            if func in _RELUS:
+                return args[0].rectified(func in _IN_PLACE or bool(kwargs.get("inplace", args[1:] == (True,))))
+            if func in _POOLS and _halves(*args, **kwargs):
+                return args[0].pooled()
+        args, kwargs = _settled(args), _settled(kwargs)
+        if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):
+            x, weight, bias, _, padding = [*args, None, 1, 0][:5] if len(args) < 5 else args[:5]
+            return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0]), True)
+        if func is F.linear and not kwargs and self.precision is not None and _narrow(*args):
+            x, weight, bias = [*args, None][:3]
+            return _Pending(_linear, (self.precision, x, weight, bias), False)
+        if func in _POOLS and _halves(*args, **kwargs):
+            return layers.largest(args[0])
+        return func(*args, **kwargs)
+
+
+_RELUS = (torch.relu, F.relu, Tensor.relu, torch.relu_, F.relu_, Tensor.relu_)
+_IN_PLACE = (torch.relu_, F.relu_, Tensor.relu_)
+_POOLS = (torch.max_pool2d, F.max_pool2d, getattr(F, "_max_pool2d", None))  # by the layer, its function, its inner one
+
+
+def _linear(precision: str, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    return layers.linear(x, weight, bias, relu, precision)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
+
+
+def _covered(
+    x: Tensor, weight: Tensor, _bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1,
+) -> bool:  # fmt: skip
+    """Whether the kernels do this convolution."""
+    if isinstance(padding, str) or _pair(stride) != (1, 1) or _pair(dilation) != (1, 1) or groups != 1 or x.ndim != 4:
+        return False
+    outputs, inputs, height, width = weight.shape
+    small = max(inputs, outputs) <= MOST_CHANNELS and height == width <= LARGEST_KERNEL
+    even = _pair(padding)[0] == _pair(padding)[1] < height
+    room = min(x.shape[-2:]) + 2 * _pair(padding)[0] > height  # at least two pixels a side, which a pool needs
+    return small and even and room and x.dtype == weight.dtype == torch.float32
+
+
+def _narrow(x: Tensor, weight: Tensor, _bias: Tensor | None = None) -> bool:
+    """Whether the kernels do this linear layer."""
+    return x.ndim == 2 and max(weight.shape) <= MOST_UNITS and x.dtype == weight.dtype == torch.float32
+
+
+def _halves(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> bool:  # fmt: skip
+    """Whether a pool takes the largest of 2 × 2 squares that do not overlap."""
+    squares = _pair(kernel_size) == _pair(stride or kernel_size) == (2, 2) and _pair(padding) == (0, 0)
+    plain = _pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
+    return squares and plain and (isinstance(x, _Pending) or x.dtype == torch.float32 or not x.is_cuda)

@@ -1,0 +1,256 @@
+"""Runs what is missing of the paper's tables: cells that are finished are found again and never run twice."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fedssd.engines import pick_device
+from fedssd.errors import UserError
+from fedssd.experiment.events import Event, Listener, ignore
+from fedssd.experiment.federation import assemble, build_method, options_in_force
+from fedssd.experiment.many import run_many
+from fedssd.experiment.paper import Column, Experiment, setting
+from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.record import explained
+from fedssd.experiment.run import run_together
+
+UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
+PROBED_ROUNDS = 2  # the first pays for starting up
+# Seconds of a round against FedAvg's, roughly: teachers run beside the model, FedCurv squares gradients.
+RELATIVE_COST = {"fedavg": 1.0, "fedprox": 1.1, "moon": 1.9}
+TYPICAL_COST = 1.3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one setting and seed."""
+
+    column: str  # its recipe's name
+    recipe: Recipe  # resolved
+
+    @property
+    def key(self) -> str:
+        """Names the numbers the cell leads to."""
+        return self.recipe.hash
+
+    @property
+    def name(self) -> str:
+        """Its folder: the column's, and the method and seed in it."""
+        method = "".join(c if c.isalnum() or c in "+-_" else "-" for c in self.recipe.method)
+        return f"{self.column}/{method}-{self.recipe.seed}"
+
+    @property
+    def work(self) -> float:
+        """How much of it there is, in passes over the data as FedAvg makes them."""
+        recipe = self.recipe
+        return RELATIVE_COST.get(recipe.method, TYPICAL_COST) * recipe.rounds * recipe.epochs * recipe.participation
+
+
+def resolved(recipe: Recipe) -> Recipe:
+    """The recipe as a run of it writes it down, found without loading data, so that equal numbers have equal recipes.
+
+    Recipes of this project leave neither model, augmentation nor partial batches on ``auto``.
+    """
+    method = build_method(recipe)
+    head = ("on" if method.needs_head else "off") if recipe.head == "auto" else recipe.head
+    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
+    return replace(recipe, head=head, partition_seed=seed, options=options_in_force(method))
+
+
+def cells_of(place: Place, seeds: Sequence[int], methods: Sequence[str] | None = None) -> list[Cell]:
+    """The cells of a column, methods × seeds; with ``methods`` only those."""
+    column, base = place
+    chosen = [method for method in column.methods if methods is None or method in methods]
+    return [
+        Cell(column.recipe, resolved(replace(base, method=method, seed=seed))) for method in chosen for seed in seeds
+    ]
+
+
+class Place(NamedTuple):
+    """A column of a table or figure with the recipe its cells share."""
+
+    column: Column
+    base: Recipe
+
+
+def places_of(
+    experiment: Experiment, changes: Mapping[str, str], small: bool = False, dataset: str | None = None
+) -> list[Place]:
+    """The columns on this dataset; where small, columns that differ in nothing but the dataset are one."""
+    found: list[Place] = []
+    for column in experiment.columns:
+        base = setting(column, changes, small)
+        wanted = dataset is None or dataset == setting(column, {}).data
+        if wanted and not any(base == place.base for place in found):
+            found.append(Place(column, base))
+    return found
+
+
+def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
+    """Run folders that have all their rounds, by the key of their recipe as this version reads it.
+
+    To read the recipe of a method in a file is to load that file, so of those only the ``trusted`` one counts.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for summary in sorted(folder.rglob("summary.json")):
+            key = _key(summary.parent, trusted) if is_finished(summary.parent) else None
+            if key is not None:
+                found.setdefault(key, summary.parent)
+    return found
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run folder has all its rounds."""
+    try:
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _key(run: Path, trusted: str) -> str | None:
+    try:
+        method = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")).get("method", "")
+        if ".py:" in method and method != trusted:
+            return None
+        return resolved(load_recipe(run / "recipe.toml", {})).hash
+    except (OSError, ValueError, TypeError, UserError):  # of another version
+        return None
+
+
+def missing(cells: Iterable[Cell], done: Mapping[str, Path]) -> list[Cell]:
+    """What is yet to run, each once, in order."""
+    return list({cell.key: cell for cell in cells if cell.key not in done}.values())
+
+
+def split_counts(recipe: Recipe) -> list[list[int]]:
+    """Who holds how many samples of each class in a setting; nothing trains."""
+    federation = assemble(recipe)
+    labels, classes = federation.dataset.y_train, federation.dataset.num_classes
+    counts: list[list[int]] = federation.partition.counts(labels, classes).tolist()
+    return counts
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """One program at a time fills a folder; the lock goes with the process that holds it."""
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another fedssd is at work in {out}: wait for it, or name another folder") from None
+        except OSError:  # some network file systems know no locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+        with suppress(OSError):  # where nothing came of it, nothing is left behind
+            out.rmdir()
+
+
+def run_cells(
+    cells: Sequence[Cell], out: Path, workers: int = 0, listen: Callable[[Sequence[Path]], Listener] = lambda _: ignore
+) -> None:
+    """Run these cells below ``out``; whatever ends it, finished runs stay and interrupted ones go.
+
+    On a GPU a column is a batch, so that its results are in place before the next begins; elsewhere all cells are one
+    batch, which keeps every core busy to the end. ``listen`` is told where a batch's runs are and gives their listener.
+    """
+    gather(out)
+    for batch in _batches(cells):
+        places = [out / UNDER_WAY / cell.name for cell in batch]
+        try:
+            # The one call that trains. Interrupted runs could go on from here instead of being removed by gather().
+            run_many(
+                [cell.recipe for cell in batch],
+                [cell.name for cell in batch],
+                out / UNDER_WAY,
+                workers,
+                listen(places),
+            )
+        finally:
+            gather(out)
+
+
+def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
+    if not cells:
+        return []
+    if pick_device(cells[0].recipe.device).type != "cuda":
+        return [list(cells)]
+    by_column: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_column.setdefault(cell.column, []).append(cell)
+    return list(by_column.values())
+
+
+def gather(out: Path) -> None:
+    """Move finished runs to their place and remove what was interrupted."""
+    under_way = out / UNDER_WAY
+    with explained(out):
+        for summary in sorted(under_way.rglob("summary.json")):
+            if is_finished(summary.parent):
+                place = _free(out / summary.parent.relative_to(under_way))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                summary.parent.rename(place)
+        if under_way.exists():
+            shutil.rmtree(under_way)
+
+
+def _free(place: Path) -> Path:
+    """That folder, numbered where another recipe's run (other rounds, say) has its name."""
+    number, free = 2, place
+    while free.exists():
+        free, number = place.with_name(f"{place.name}-{number}"), number + 1
+    return free
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast this device is at one model and dataset, in seconds: all for one run among those side by side."""
+
+    a_pass: float  # training on all data once
+    a_round: float  # what comes with every round: evaluation, the server
+    start: float  # getting ready, once a program
+
+    def of(self, cell: Cell) -> float:
+        """What a cell takes, its start left aside."""
+        return self.a_pass * cell.work + self.a_round * cell.recipe.rounds
+
+
+def probe(cell: Cell, seeds: Sequence[int]) -> Speed:
+    """Two rounds of one epoch of FedAvg over all seeds side by side, as the real runs will be."""
+    short = replace(cell.recipe, method="fedavg", head="off", rounds=PROBED_ROUNDS, epochs=1, options={})
+    recipes = [replace(short, seed=seed, partition_seed=seed) for seed in seeds]
+    results = run_together(recipes, [None] * len(recipes))
+    first, last = (results[0].rounds[place]["seconds"] for place in (0, -1))  # already shared out between the runs
+    train = float(last["train"])
+    start = len(recipes) * (sum(first.values()) - sum(last.values()))
+    return Speed(train / cell.recipe.participation, sum(last.values()) - train, max(0.0, start))
+
+
+def estimate(cells: Sequence[Cell], workers: int = 0, listen: Listener = ignore) -> float:
+    """Seconds these cells will take here, by a short probe for every model and dataset among them."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.recipe.data, cell.recipe.model), []).append(cell)
+    total = 0.0
+    for (data, model), group in groups.items():
+        listen(Event("probe", 0, 1, note=f"measuring the speed of {model} on {data}"))
+        speed = probe(group[0], list(dict.fromkeys(cell.recipe.seed for cell in group)))
+        programs = {(cell.column, cell.recipe.method) for cell in group}
+        total += sum(map(speed.of, group)) + speed.start * len(programs)
+    side_by_side = 1 if pick_device(cells[0].recipe.device).type == "cuda" else workers or os.cpu_count() or 1
+    return total / side_by_side

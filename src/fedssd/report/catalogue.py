@@ -1,0 +1,158 @@
+"""Every method and what is known about it: from its class, from a round of it, and from stored measurements."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedssd.core.contract import Local, Server
+from fedssd.experiment.footprint import MODEL, Footprint, footprint
+from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
+
+Facts = dict[str, Any]
+COSTS = "results/cost/cpu.json"
+_ROOT = Path(__file__).resolve().parents[3]  # of a checkout; an installed package has no results beside it
+
+
+def costs() -> Facts:
+    """The stored measurements, or nothing where the package came without them."""
+    path = _ROOT / COSTS
+    found: Facts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def catalogue() -> list[Facts]:
+    """All local halves, then the server halves that are not FedAvg's, which is both."""
+    stored = costs().get("methods", {})
+    entries = [local_facts(name, kind, stored) for name, kind in LOCALS.items()]
+    return entries + [server_facts(kind, stored) for name, kind in SERVERS.items() if name not in LOCALS]
+
+
+def named(names: list[str]) -> list[Facts]:
+    """The halves asked for; a name may be a sum or a user's file."""
+    stored = costs().get("methods", {})
+    found = []
+    for name in names:
+        if name in SERVERS and name not in LOCALS:
+            found.append(server_facts(SERVERS[name], stored))
+        else:
+            parts = local_kinds(name)
+            specs = [name] if len(parts) == 1 else [kind.name for kind in parts]
+            found += [local_facts(spec, kind, stored) for spec, kind in zip(specs, parts, strict=True)]
+    return found
+
+
+def local_facts(spec: str, kind: type[Local], stored: Facts) -> Facts:
+    """What a user can know about a local half; ``spec`` is its name or file."""
+
+    def own(text: str) -> str:
+        """A user's method that says nothing must not pass for FedAvg."""
+        return "" if kind is not Local and text in (Local.formula, Local.paper) else text
+
+    needs = {"auxiliary set": kind.needs_auxiliary, "projection head": kind.needs_head}
+    return {
+        "name": kind.name,
+        "half": "local, server" if kind.name in SERVERS else "local",
+        "formula": own(kind.formula),
+        "paper": own(kind.paper),
+        "options": {field.name: field.default for field in fields(kind)},
+        "strength": kind.strength,
+        "published": {dataset: dict(values) for dataset, values in kind.published.items()},
+        "needs": [need for need, wanted in needs.items() if wanted],
+        **_sizes(footprint(local=spec)),
+        "cost": stored.get(kind.name),
+    }
+
+
+def server_facts(kind: type[Server], stored: Facts) -> Facts:
+    """What a user can know about a server half."""
+    return {
+        "name": kind.name,
+        "half": "server",
+        "formula": kind.formula,
+        "paper": kind.paper,
+        "options": {field.name: field.default for field in fields(kind)},
+        "strength": None,
+        "published": {},
+        "needs": ["auxiliary set"] if kind.needs_auxiliary else [],
+        **_sizes(footprint(server=kind.name)),
+        "cost": stored.get(kind.name),
+    }
+
+
+def _sizes(found: Footprint) -> Facts:
+    return {
+        "down": str(found.down),
+        "up": str(found.up),
+        "client_keeps": str(found.client),
+        "server_keeps": str(found.server),
+    }
+
+
+def provenance() -> str:
+    """Where sizes and costs come from, in two sentences."""
+    sizes = f"Sizes are in models, for a client and round, read off a round of {MODEL}."
+    stored = costs()
+    if not stored:
+        return f"{sizes} Costs are in {COSTS} of a checkout, which is not here."
+    made = stored["measured_with"]
+    where = f"one thread of a CPU ({made['machine']}), torch {made['torch']}"
+    return f"{sizes} Costs were measured on {where}: {COSTS}."
+
+
+def as_text(entry: Facts) -> list[str]:
+    """An entry for the terminal."""
+    published = "; ".join(
+        f"{dataset} " + ", ".join(f"{name} = {value:g}" for name, value in values.items())
+        for dataset, values in entry["published"].items()
+    )
+    rows = {
+        "half": entry["half"],
+        "loss" if entry["half"] != "server" else "combines": entry["formula"],
+        "options": ", ".join(f"{name} = {value}" for name, value in entry["options"].items()),
+        "paper's values": published,
+        "needs": ", ".join(entry["needs"]),
+        "sends": f"{entry['down']} down, {entry['up']} up",
+        "keeps": f"client {entry['client_keeps']}, server {entry['server_keeps']}",
+        "cost": _cost_in_words(entry["cost"]),
+        "from": entry["paper"],
+    }
+    return [entry["name"], *(f"  {title:<15} {text}" for title, text in rows.items() if text)]
+
+
+def _cost_in_words(cost: Facts | None) -> str:
+    if cost is None:
+        return "not measured"
+    return f"{cost['step']:.2f} × FedAvg's step; the server, a round, {cost['server']:.1f} such steps"
+
+
+def as_markdown(entries: list[Facts]) -> str:
+    """The table of the methods page."""
+    heads = ("name", "half", "what", "down", "up", "a client keeps", "the server keeps", "a step", "server", "paper")
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for entry in entries:
+        cost = entry["cost"]
+        keeps = (entry["server_keeps"], "D_V" if "auxiliary set" in entry["needs"] else "–")
+        cells = (
+            f"[{entry['name']}]({entry['name']}.md)",
+            entry["half"],
+            entry["formula"],
+            entry["down"],
+            entry["up"],
+            entry["client_keeps"],
+            " + ".join(part for part in keeps if part != "–") or "–",
+            f"{cost['step']:.2f}" if cost else "not measured",
+            f"{cost['server']:.1f}" if cost else "not measured",
+            _authors(entry["paper"]),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", provenance()]) + "\n"
+
+
+def _authors(paper: str) -> str:
+    """``Li et al. 2020, Title`` without the title; where there is no year, the title without what explains it."""
+    found = re.match(r".*?\b\d{4}(?=,)", paper) or re.match(r"[^:(]*[^:( ]", paper)
+    return found[0] if found else paper

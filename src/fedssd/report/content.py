@@ -1,0 +1,231 @@
+"""What the page shows, as plain data: means over seeds, matrices thinned to fit, provenance. No drawing here.
+
+Numbers are whole to keep the page small: accuracies in hundredths of a percent, shares by class in thousandths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
+from fedssd.report.records import Record
+from fedssd.report.settings import Setting, once_per_seed
+from fedssd.report.tables import cells, remarks, tabulate
+
+Content = dict[str, Any]
+FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}
+VERSIONS = ("fedssd", "torch", "python", "engine", "device", "card", "commit")
+
+
+def setting_content(setting: Setting, every: int = 1) -> Content:
+    """One setting of the page; of class-wise figures and matrices only every so many rounds are kept."""
+    records, doubles = once_per_seed(setting.records)
+    names = list(dict.fromkeys(record.summary["method"] for record in records))
+    lines = {name: [record for record in records if record.summary["method"] == name] for name in names}
+    pairs = colours(names)
+    first = records[0]
+    return {
+        "name": setting.name,
+        "facts": facts(setting.task, first),
+        "classes": first.header.get("classes") or _numbered(first),
+        "table": _table(records, doubles),
+        "methods": [line_content(name, pair, lines[name], every) for name, pair in zip(names, pairs, strict=True)],
+        "splits": _splits(records),
+        "runs": [provenance(record) for record in records],
+        "recipe": _recipe_text(first),
+    }
+
+
+def facts(task: Mapping[str, Any], record: Record) -> list[list[str]]:
+    """The task in a few words for the top of the page."""
+    parameters = record.header.get("parameters")
+    model = str(task.get("model", "?")) + (f", {parameters:,} parameters" if parameters else "")
+    share = task.get("participation", 1.0)
+    clients = f"{task.get('clients', '?')}" + ("" if share == 1 else f", {share:g} of them a round")
+    rounds = f"{task.get('rounds', '?')} of {task.get('epochs', '?')} local epochs"
+    return [
+        ["data", str(task.get("data", "?"))],
+        ["split", str(task.get("partition", "?"))],
+        ["clients", clients],
+        ["rounds", rounds],
+        ["model", model],
+    ]
+
+
+def _numbered(record: Record) -> list[str]:
+    found = _shares(record, "global")
+    return [str(number) for number in range(len(next(iter(found.values()), [])))]
+
+
+def _table(records: Sequence[Record], doubles: int) -> Content:
+    table = tabulate(records)
+    unfinished = [f"{r.summary['method']} seed {r.summary['seed']}" for r in records if not r.finished]
+    notes = remarks(table)
+    notes += [f"interrupted before their last round: {', '.join(unfinished)}"] if unfinished else []
+    notes += [f"{doubles} further runs of the same method and seed are not shown"] if doubles else []
+    mark = "\x01"  # an outstanding cell, told to the page by a character no name has
+    rows = cells(table, lambda text: mark + text)
+    return {"headings": ["method", *(" ".join(c.heading) for c in table.columns)], "rows": rows, "notes": notes}
+
+
+def line_content(name: str, pair: tuple[str, str], records: Sequence[Record], every: int) -> Content:
+    """A method's line: its curves as means over seeds, and what one seed shows in detail."""
+    content: Content = {
+        "id": name,
+        "name": NAMES.get(name, name.rsplit("/", 1)[-1]),
+        "light": pair[0],
+        "dark": pair[1],
+        "seeds": [record.summary["seed"] for record in records],
+        "global": _curve(records, global_accuracy),
+        "local": _curve(records, local_accuracy),
+        "bytes": _cumulative(records, lambda line: line["bytes_up"] + line["bytes_down"]),
+        "seconds": _cumulative(records, _train_seconds, 3),
+        "classes": _by_class(records, every),
+        "credibility": _credibility(records, every),
+        "distilled": _distilled(records),
+        "confusion": _confusion(records),
+    }
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def _curve(records: Sequence[Record], measure: Callable[[Mapping[str, Any]], float | None]) -> Content | None:
+    found: list[Curve] = over_seeds(records, measure)
+    if not found:
+        return None
+    (curve,) = found
+    return {
+        "rounds": list(curve.rounds),
+        "mean": [round(100 * value) for value in curve.mean],
+        "std": [round(100 * value) for value in curve.spread],
+    }
+
+
+def _train_seconds(line: Mapping[str, Any]) -> float:
+    """What training took; evaluating the clients' models is our curiosity, not the method's cost."""
+    seconds: Mapping[str, float] = line.get("seconds", {})
+    return sum(value for name, value in seconds.items() if name != "evaluate")
+
+
+def _cumulative(
+    records: Sequence[Record], measure: Callable[[Mapping[str, Any]], float], digits: int = 0
+) -> list[float]:
+    """The running total after each evaluated round, as the mean over seeds."""
+    by_round: dict[int, list[float]] = {}
+    for record in records:
+        total = 0.0
+        for line in record.rounds:
+            total += measure(line)
+            if global_accuracy(line) is not None:
+                by_round.setdefault(line["round"], []).append(total)
+    means = [fmean(by_round[number]) for number in sorted(by_round)]
+    return [round(mean, digits) if digits else round(mean) for mean in means]
+
+
+def _kept(rounds: Sequence[int], every: int) -> list[int]:
+    """Every so many rounds, the first and the last always."""
+    return [number for place, number in enumerate(rounds) if place % every == 0 or place == len(rounds) - 1]
+
+
+def _by_class(records: Sequence[Record], every: int) -> Content | None:
+    """Accuracy by class over the rounds: global and mean local over the seeds, client 0 of the first seed."""
+    shares = {
+        "global": [_shares(record, "global") for record in records],
+        "local": [_shares(record, "local") for record in records],
+        "client0": [_shares(records[0], "client_0")],
+    }
+    rounds = _kept(sorted(set().union(*shares["global"])), every)
+    if not rounds:
+        return None
+    found = {name: _class_means(per_seed, rounds) for name, per_seed in shares.items()}
+    return {"rounds": rounds, **{name: rows for name, rows in found.items() if rows is not None}}
+
+
+def _shares(record: Record, where: str) -> dict[int, list[float]]:
+    return {line["round"]: line[where]["class_acc"] for line in record.rounds if "class_acc" in line.get(where, {})}
+
+
+def _class_means(per_seed: Sequence[Mapping[int, Sequence[float]]], rounds: Sequence[int]) -> list[list[int]] | None:
+    rows = []
+    for number in rounds:
+        found = [shares[number] for shares in per_seed if number in shares]
+        if not found:
+            return None
+        rows.append([round(1000 * fmean(values)) for values in zip(*found, strict=True)])
+    return rows
+
+
+def _credibility(records: Sequence[Record], every: int) -> Content | None:
+    """The matrices of the first seed, or their diagonals where only those were recorded; in percent."""
+    sent = {line["round"]: line["credibility"] for line in records[0].rounds if "credibility" in line}
+    if not sent:
+        return None
+    rounds = _kept(sorted(sent), every)
+    flat = [[round(100 * value) for value in _flat(sent[number])] for number in rounds]
+    whole = isinstance(sent[rounds[0]][0], list)
+    return {"rounds": rounds, "seed": records[0].summary["seed"], "whole": whole, "values": flat}
+
+
+def _flat(matrix: Iterable[Any]) -> list[float]:
+    return [value for row in matrix for value in (row if isinstance(row, list) else [row])]
+
+
+def _distilled(records: Sequence[Record]) -> Content | None:
+    """Mean M / M_max, share of M > 0 and penalty over cross-entropy, as means over the seeds."""
+    content: Content = {}
+    for name in FIGURES:
+        by_round: dict[int, list[float]] = {}
+        for record in records:
+            for line in record.rounds:
+                value = line.get("distillation", {}).get(name)
+                if value is not None and math.isfinite(value):
+                    by_round.setdefault(line["round"], []).append(value)
+        if by_round:
+            rounds = sorted(by_round)
+            content[name] = {"rounds": rounds, "mean": [float(f"{fmean(by_round[r]):.4g}") for r in rounds]}
+    return content or None
+
+
+def _confusion(records: Sequence[Record]) -> Content | None:
+    """Matrices of the first seed's last rounds: what the clients were sent, and what they made of it."""
+    found = {line["round"]: line["confusion"] for line in records[0].rounds if "confusion" in line}
+    if not found:
+        return None
+    last = max(found)
+    before = found.get(last - 1, {}).get("global")
+    content = {"round": last, "seed": records[0].summary["seed"], "after": found[last]["global"]}
+    content["local"] = found[last].get("local", {})
+    return content | ({"before": before} if before else {})
+
+
+def _splits(records: Sequence[Record]) -> list[Content]:
+    """Each split once, with who held how many samples of each class."""
+    found: dict[str, Content] = {}
+    for record in records:
+        if "counts" in record.header:
+            split = record.header["split_hash"]
+            seeds = found.setdefault(split, {"hash": split, "counts": record.header["counts"], "seeds": []})["seeds"]
+            if record.summary["seed"] not in seeds:
+                seeds.append(record.summary["seed"])
+    return list(found.values())
+
+
+def provenance(record: Record) -> Content:
+    """Where a run's numbers come from."""
+    header, summary = record.header, record.summary
+    return {
+        "method": summary["method"],
+        "seed": summary["seed"],
+        "acc": round(10000 * summary["final"]["acc"]),
+        "folder": "/".join(record.folder.parts[-2:]),
+        "recipe": summary.get("recipe_hash", ""),
+        "split": summary.get("split_hash", ""),
+        "data": header.get("data", ""),
+        "made": " · ".join(f"{key} {header[key]}" for key in VERSIONS if header.get(key)),
+    }
+
+
+def _recipe_text(record: Record) -> str:
+    return (record.folder / "recipe.toml").read_text(encoding="utf-8")

@@ -1,0 +1,84 @@
+"""The numbers behind the paper's figures, as CSV: splits, forgetting, accuracy by class, confusion matrices."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fedssd.report.records import Record
+
+Titled = Sequence[tuple[str, Record]]  # runs with the title of their setting
+CLIENT = "8"  # whose confusion matrices the paper shows
+
+
+def _csv(heads: str, rows: Iterable[Sequence[Any]]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(heads.split())
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def forgetting(runs: Titled) -> str:
+    """Global and mean local accuracy of every round, and their difference."""
+    rows = [
+        (
+            title,
+            run.summary["seed"],
+            line["round"],
+            line["global"]["acc"],
+            line["local"]["acc_mean"],
+            line["forgetting"],
+        )
+        for title, run in runs
+        for line in run.rounds
+        if "local" in line
+    ]
+    return _csv("setting seed round global local difference", rows)
+
+
+def by_class(runs: Titled) -> str:
+    """Accuracy by class and round of the global model and of client 0."""
+    rows = [
+        (title, run.summary["seed"], line["round"], model, number, accuracy)
+        for title, run in runs
+        for line in run.rounds
+        for model, key in (("global", "global"), ("client 0", "client_0"))
+        for number, accuracy in enumerate(line.get(key, {}).get("class_acc", []))
+    ]
+    return _csv("setting seed round model class accuracy", rows)
+
+
+def confusion(runs: Titled) -> str:
+    """Test samples by true and called class: the global model sent in the last round, and client 8 after training."""
+    rows = []
+    for title, run in runs:
+        found = {line["round"]: line["confusion"] for line in run.rounds if "confusion" in line}
+        last = max(found, default=0)
+        models = [("global", found.get(last - 1, {}).get("global"))]
+        models += [(f"client {CLIENT}", found.get(last, {}).get("local", {}).get(CLIENT))]
+        for model, matrix in models:
+            for true, counts in enumerate(matrix or []):
+                for called, count in enumerate(counts):
+                    rows.append((title, run.recipe["method"], run.summary["seed"], model, true, called, count))
+    return _csv("setting method seed model true called count", rows)
+
+
+def distribution(splits: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> str:
+    """Training samples by client and class."""
+    rows = [
+        (title, client, number, count)
+        for title, counts in splits
+        for client, held in enumerate(counts)
+        for number, count in enumerate(held)
+    ]
+    return _csv("setting client class samples", rows)
+
+
+OF_RUNS: dict[str, Callable[[Titled], str]] = {
+    "figure-forgetting": forgetting,
+    "figure-classes": by_class,
+    "figure-confusion": confusion,
+}

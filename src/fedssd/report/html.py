@@ -1,0 +1,56 @@
+"""report.html: one file that opens offline, with everything the runs in some folders have to show."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from fedssd.report.content import setting_content
+from fedssd.report.records import Record, collect
+from fedssd.report.settings import Setting, settings
+
+LARGEST = 6_000_000  # bytes of a page
+THINNED = 64  # where a page is still too large with every so many rounds, nothing more can be left out
+
+
+def write_report(folders: Sequence[Path], file: Path, title: str = "fedssd report") -> Path:
+    """Read every run below the folders and write the page beside them, whole or not at all."""
+    text = report(collect(folders), title)
+    aside = file.with_name(file.name + ".part")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, file)
+    return file
+
+
+def report(records: Sequence[Record], title: str = "fedssd report") -> str:
+    """The page; where it would be too large, class-wise figures and matrices keep fewer rounds."""
+    found, every = settings(records), 1
+    text = _page(found, title, every)
+    while len(text.encode()) > LARGEST and every < THINNED:
+        every *= 2
+        text = _page(found, title, every)
+    return text
+
+
+def _page(found: Sequence[Setting], title: str, every: int) -> str:
+    content = {"title": title, "every": every, "settings": [setting_content(setting, every) for setting in found]}
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    parts = {
+        "TITLE": escape(title),
+        "STYLE": _asset("page.css"),
+        "DATA": data.replace("<", "\\u003c"),  # no name in a run may end the element it stands in
+        "SCRIPT": _asset("page.js"),
+    }
+    page = _asset("page.html")
+    for name, part in parts.items():
+        before, after = page.split(f"<!--{name}-->", 1)
+        page = before + part + after
+    return page
+
+
+def _asset(name: str) -> str:
+    return (resources.files("fedssd.report") / "page" / name).read_text(encoding="utf-8")

@@ -1,0 +1,155 @@
+"""A method against others on the same seeds: paired differences with confidence intervals, as text and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from fedssd.report.figures import NAMES
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A method's final accuracies and ours on the seeds both have, in percent."""
+
+    method: str
+    accuracies: tuple[float, ...]
+    ours: tuple[float, ...]
+
+    @property
+    def gains(self) -> list[float]:
+        """Ours less theirs, seed by seed."""
+        return [a - b for a, b in zip(self.ours, self.accuracies, strict=True)]
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the confidence interval of the mean gain; needs two seeds."""
+        count = len(self.gains)
+        if count < 2:
+            return None
+        return t_quantile(count - 1) * stdev(self.gains) / math.sqrt(count)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.half_width is not None and abs(fmean(self.gains)) > self.half_width
+
+
+def pair(method: str, theirs: Mapping[int, float], ours: Mapping[int, float]) -> Rival:
+    """Both by seed, on the seeds they share."""
+    seeds = sorted(theirs.keys() & ours.keys())
+    return Rival(method, tuple(theirs[seed] for seed in seeds), tuple(ours[seed] for seed in seeds))
+
+
+def t_quantile(freedom: int, level: float = LEVEL) -> float:
+    """The t with P(|T| ≤ t) = level for Student's T with so many degrees of freedom."""
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < level:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+    return (low + high) / 2
+
+
+def _within(t: float, freedom: int) -> float:
+    """P(|T| ≤ t), by the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for power in range(2 + odd, freedom - 1, 2):
+        term *= cosine**2 * (power - 1) / power
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+HEADS = ("method", "accuracy %", "yours less it, points", "95 % interval", "seeds")
+
+
+def as_text(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
+    """Aligned columns for a terminal."""
+    rows = [list(HEADS), *_cells(name, ours, rivals)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    return "\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]])
+
+
+def as_markdown(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
+    """The same for a page."""
+    rows = [list(HEADS), ["---", *("---:" for _ in HEADS[1:])], *_cells(name, ours, rivals)]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "; ".join(REMARKS) + ".", ""])
+
+
+REMARKS = (
+    "mean ± standard deviation; differences are paired by seed (the same split and start)",
+    "intervals by Student's t, each for itself; *: it leaves out zero",
+)
+
+
+def _cells(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> list[list[str]]:
+    rows = [[name, _spread(ours), "", "", str(len(ours))]]
+    for rival in rivals:
+        mean, half = fmean(rival.gains), rival.half_width
+        interval = "–" if half is None else f"{mean - half:+.2f} to {mean + half:+.2f}{' *' if rival.clear else ''}"
+        label = NAMES.get(rival.method, rival.method)
+        rows.append([label, _spread(rival.accuracies), f"{mean:+.2f}", interval, str(len(rival.gains))])
+    return rows
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def as_csv(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
+    """Percent and points; empty where nothing is known."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["method", "seeds", "accuracy", "std", "gain", "low", "high"])
+    writer.writerow([name, len(ours), f"{fmean(ours):.10g}", _std(ours), "", "", ""])
+    for rival in rivals:
+        mean, half = fmean(rival.gains), rival.half_width
+        ends = ["", ""] if half is None else [f"{mean - half:.10g}", f"{mean + half:.10g}"]
+        figures = [f"{fmean(rival.accuracies):.10g}", _std(rival.accuracies), f"{mean:.10g}"]
+        writer.writerow([rival.method, len(rival.gains), *figures, *ends])
+    return file.getvalue()
+
+
+def _std(values: Sequence[float]) -> str:
+    return f"{stdev(values):.10g}" if len(values) > 1 else ""
+
+
+def as_latex(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
+    """A table for a paper, differences with their intervals."""
+    lines = [
+        "% paired by seed; 95 % intervals by Student's t",
+        "\\begin{tabular}{lcc}",
+        "\\hline",
+        "Method & Accuracy (\\%) & Difference \\\\",
+        "\\hline",
+    ]
+    for rival in rivals:
+        mean, half = fmean(rival.gains), rival.half_width
+        gain = f"${mean:+.2f}$" if half is None else f"${mean:+.2f} \\pm {half:.2f}$"
+        label = _escaped(NAMES.get(rival.method, rival.method))
+        lines.append(f"{label} & {_latex_spread(rival.accuracies)} & {gain} \\\\")
+    lines.append(f"{_escaped(name)} & {_latex_spread(ours)} & \\\\")
+    return "\n".join([*lines, "\\hline", "\\end{tabular}", ""])
+
+
+def _latex_spread(values: Sequence[float]) -> str:
+    return f"${fmean(values):.2f}" + (f" \\pm {stdev(values):.2f}$" if len(values) > 1 else "$")
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{letter}" if letter in "_&%#$" else letter for letter in text)

@@ -1,0 +1,263 @@
+"""The page's figures as PNG and PDF, sized for a column of a paper; matplotlib is imported here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedssd.errors import UserError
+from fedssd.report.content import Content, setting_content
+from fedssd.report.records import collect
+from fedssd.report.settings import settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN = 3.4  # inches
+FORMATS = ("png", "pdf")
+STYLE = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.1,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "pdf.fonttype": 42,  # letters stay letters, as publishers ask
+    "savefig.dpi": 300,
+}
+
+
+def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Every figure the runs have data for, below ``out``, a folder for each setting where there are several."""
+    need_matplotlib()
+    import matplotlib
+
+    found = [setting_content(setting) for setting in settings(collect(folders))]
+    written: list[Path] = []
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        for content in found:
+            place = out if len(found) == 1 else out / _plain(content["name"])
+            place.mkdir(parents=True, exist_ok=True)
+            for name, draw in FIGURES.items():
+                figure = draw(content)
+                if figure is not None:
+                    written += _save(figure, place / name)
+    return written
+
+
+def need_matplotlib() -> None:
+    """One line where it is missing."""
+    if find_spec("matplotlib") is None:
+        raise UserError("figures need matplotlib: pip install 'fedssd[figures]'")
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    files = [path.with_name(f"{path.name}.{kind}") for kind in FORMATS]
+    for file in files:
+        figure.savefig(file, bbox_inches="tight", pad_inches=0.02)
+    return files
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in ".-" else "-" for c in name.replace(", ", "_"))
+
+
+def _sheet(rows: int = 1, columns: int = 1, height: float = 2.2, **options: Any) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(COLUMN, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def _curves(key: str, title: str) -> Callable[[Content], Figure | None]:
+    def draw(content: Content) -> Figure | None:
+        methods = [method for method in content["methods"] if key in method]
+        if not methods:
+            return None
+        figure, ((axes,),) = _sheet()
+        for method in methods:
+            rounds, mean, std = (method[key][part] for part in ("rounds", "mean", "std"))
+            percent, spread = [v / 100 for v in mean], [v / 100 for v in std]
+            axes.plot(rounds, percent, color=method["light"], label=method["name"])
+            low, high = ([m + sign * s for m, s in zip(percent, spread, strict=True)] for sign in (-1, 1))
+            axes.fill_between(rounds, low, high, color=method["light"], alpha=0.12, linewidth=0)
+        return _labelled(figure, axes, "round", title)
+
+    return draw
+
+
+def _labelled(figure: Figure, axes: Axes, x: str, y: str) -> Figure:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.legend(ncols=2)
+    return figure
+
+
+def _forgetting(content: Content) -> Figure | None:
+    methods = [method for method in content["methods"] if "local" in method]
+    if not methods:
+        return None
+    figure, ((axes,),) = _sheet()
+    for method in methods:
+        reached = dict(zip(method["global"]["rounds"], method["global"]["mean"], strict=True))
+        pairs = list(zip(method["local"]["rounds"], method["local"]["mean"], strict=True))
+        local, ours = [value / 100 for _, value in pairs], [reached[number] / 100 for number, _ in pairs]
+        axes.scatter(local, ours, s=5, color=method["light"], label=method["name"], linewidths=0)
+    low = max(axes.get_xlim()[0], axes.get_ylim()[0])
+    high = min(axes.get_xlim()[1], axes.get_ylim()[1])
+    if high > low:
+        axes.plot([low, high], [low, high], color="0.6", linestyle=":", linewidth=0.8)
+    return _labelled(figure, axes, "mean local accuracy, %", "global accuracy, %")
+
+
+def _gap(content: Content) -> Figure | None:
+    methods = [method for method in content["methods"] if "local" in method]
+    if not methods:
+        return None
+    figure, ((axes,),) = _sheet()
+    for method in methods:
+        reached = dict(zip(method["global"]["rounds"], method["global"]["mean"], strict=True))
+        pairs = list(zip(method["local"]["rounds"], method["local"]["mean"], strict=True))
+        gap = [(reached[number] - value) / 100 for number, value in pairs]
+        axes.plot([number for number, _ in pairs], gap, color=method["light"], label=method["name"])
+    return _labelled(figure, axes, "round", "global less local, points")
+
+
+def _last(content: Content, key: str) -> Content | None:
+    """FedSSD where it has this, else the last method that does."""
+    having: list[Content] = [method for method in content["methods"] if key in method]
+    return next((method for method in having if method["id"] == "fedssd"), having[-1] if having else None)
+
+
+def _classes(content: Content) -> Figure | None:
+    method = _last(content, "classes")
+    if method is None:
+        return None
+    kinds = {"global": "global", "local": "clients, mean", "client0": "client 0"}
+    shown = [kind for kind in kinds if kind in method["classes"]]
+    figure, axes = _sheet(len(shown), 1, height=1.15 * len(shown) + 0.3, sharex=True)
+    rounds = method["classes"]["rounds"]
+    for kind, (one,) in zip(shown, axes, strict=True):
+        values = [[row[k] / 10 for row in method["classes"][kind]] for k in range(len(content["classes"]))]
+        edges = (rounds[0] - 0.5, rounds[-1] + 0.5, len(values) - 0.5, -0.5)
+        image = one.imshow(values, aspect="auto", cmap="Blues", vmin=0, vmax=100, extent=edges, interpolation="nearest")
+        one.set_ylabel(f"{kinds[kind]}\nclass")
+        _whole_ticks(one)
+    axes[-1][0].set_xlabel(f"round ({method['name']})")
+    figure.colorbar(image, ax=axes.ravel().tolist(), label="accuracy, %")
+    return figure
+
+
+def _whole_ticks(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _matrix(axes: Axes, values: Sequence[Sequence[float]], names: Sequence[str], title: str) -> None:
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=100)
+    if len(names) <= 12:
+        for row, numbers in enumerate(values):
+            for column, number in enumerate(numbers):
+                if number >= 0.5:
+                    ink = "white" if number > 55 else "black"
+                    axes.text(column, row, f"{number:.0f}", ha="center", va="center", fontsize=5, color=ink)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+        axes.set_yticks(range(len(names)), names, fontsize=6)
+    axes.set_title(title, fontsize=7)
+
+
+def _credibility(content: Content) -> Figure | None:
+    method = _last(content, "credibility")
+    if method is None or not method["credibility"]["whole"]:
+        return None
+    found, count = method["credibility"], len(content["classes"])
+    flat = found["values"][-1]
+    figure, ((axes,),) = _sheet(height=3.0)
+    rows = [flat[row * count : (row + 1) * count] for row in range(count)]
+    _matrix(axes, rows, content["classes"], f"{method['name']}, sent in round {found['rounds'][-1]}, %")
+    axes.set_xlabel("called")
+    axes.set_ylabel("class")
+    return figure
+
+
+def _distilled(content: Content) -> Figure | None:
+    titles = {"weight": "mean $M/M_{max}$", "active": "share of $M>0$", "ratio": "penalty / CE"}
+    methods = [method for method in content["methods"] if "distilled" in method]
+    shown = [name for name in titles if any(name in method["distilled"] for method in methods)]
+    if not shown:
+        return None
+    figure, axes = _sheet(len(shown), 1, height=1.2 * len(shown) + 0.3, sharex=True)
+    for name, (one,) in zip(shown, axes, strict=True):
+        for method in methods:
+            if name in method["distilled"]:
+                line = method["distilled"][name]
+                one.plot(line["rounds"], line["mean"], color=method["light"], label=method["name"])
+        one.set_ylabel(titles[name])
+    axes[-1][0].set_xlabel("round")
+    axes[-1][0].legend(ncols=2)  # the last panel has every method with a teacher
+    return figure
+
+
+def _split(content: Content) -> Figure | None:
+    if not content["splits"]:
+        return None
+    counts = content["splits"][0]["counts"]
+    figure, ((axes,),) = _sheet(height=2.4)
+    values = [[client[k] for client in counts] for k in range(len(content["classes"]))]
+    image = axes.imshow(values, aspect="auto", cmap="Blues", interpolation="nearest")
+    _whole_ticks(axes)
+    axes.set_xlabel("client")
+    axes.set_ylabel("class")
+    figure.colorbar(image, ax=axes, label="training samples")
+    return figure
+
+
+def _confusion(content: Content) -> Figure | None:
+    having = [method for method in content["methods"] if method.get("confusion", {}).get("local")]
+    chosen = [method for method in having if method["id"] in ("fedavg", "fedssd")] or having[:2]
+    if not chosen:
+        return None
+    clients = list(chosen[0]["confusion"]["local"])
+    client = "8" if "8" in clients else clients[0]  # the client the paper shows
+    figure, axes = _sheet(len(chosen), 2, height=1.75 * len(chosen))
+    for method, (before, after) in zip(chosen, axes, strict=True):
+        found = method["confusion"]
+        _matrix(before, _percent(found.get("before", found["after"])), content["classes"], f"{method['name']}, global")
+        _matrix(after, _percent(found["local"][client]), content["classes"], f"{method['name']}, client {client} after")
+    return figure
+
+
+def _percent(counts: Sequence[Sequence[int]]) -> list[list[float]]:
+    return [[100 * value / max(sum(row), 1) for value in row] for row in counts]
+
+
+def _cost(key: str, scale: float, title: str) -> Callable[[Content], Figure | None]:
+    def draw(content: Content) -> Figure | None:
+        figure, ((axes,),) = _sheet()
+        for method in content["methods"]:
+            cost, percent = [v * scale for v in method[key]], [v / 100 for v in method["global"]["mean"]]
+            axes.plot(cost, percent, color=method["light"], label=method["name"])
+        return _labelled(figure, axes, title, "global accuracy, %")
+
+    return draw
+
+
+FIGURES: dict[str, Callable[[Content], Figure | None]] = {
+    "curves-global": _curves("global", "global accuracy, %"),
+    "curves-local": _curves("local", "mean local accuracy, %"),
+    "forgetting": _forgetting,
+    "gap": _gap,
+    "classes": _classes,
+    "credibility": _credibility,
+    "distilled": _distilled,
+    "split": _split,
+    "confusion": _confusion,
+    "cost-bytes": _cost("bytes", 1e-6, "megabytes, up and down"),
+    "cost-seconds": _cost("seconds", 1.0, "seconds"),
+}

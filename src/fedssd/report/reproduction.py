@@ -1,0 +1,259 @@
+"""Our figures beside the published ones, cell by cell, as Markdown, CSV and LaTeX. Pure functions of run folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+from fedssd.experiment.paper import Experiment, Published
+from fedssd.experiment.reproduce import Place, cells_of, finished_cells, places_of
+from fedssd.report.figures import NAMES as PAPER_NAMES
+from fedssd.report.records import Record, read
+from fedssd.report.tables import BASELINE, first_reaching
+
+FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
+NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One cell: ours over the seeds that are finished, and theirs."""
+
+    method: str
+    accuracies: tuple[float, ...]  # percent
+    rounds: tuple[int | None, ...]  # T, seed by seed: None where FedAvg's accuracy was not reached
+    theirs: Published | None
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.accuracies) if self.accuracies else None
+
+    @property
+    def std(self) -> float | None:
+        return stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs, in points."""
+        return None if self.mean is None or self.theirs is None else self.mean - self.theirs.accuracy
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether the difference is larger than both spreads."""
+        if self.difference is None or self.std is None or self.theirs is None or self.theirs.spread is None:
+            return False
+        return abs(self.difference) > max(self.std, self.theirs.spread)
+
+    @property
+    def far_off(self) -> bool:
+        """Whether this is FedAvg, more than a point from the published figure: the setting may not be the paper's."""
+        return self.method == BASELINE and self.difference is not None and abs(self.difference) > FAR_OFF
+
+
+@dataclass(frozen=True)
+class Side:
+    """One column: a setting and its cells."""
+
+    title: str
+    cells: tuple[Compared, ...]
+
+
+def compare_with_paper(
+    places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[int], methods: Sequence[str] | None = None
+) -> list[Side]:
+    """Every column's cells as far as they are finished."""
+    return [
+        Side(place.column.title, tuple(_compared(place, method, done, seeds) for method in place.column.methods))
+        for place in places
+        if methods is None or set(methods) & set(place.column.methods)
+    ]
+
+
+def _compared(place: Place, method: str, done: Mapping[str, Path], seeds: Sequence[int]) -> Compared:
+    def runs(name: str) -> dict[int, Record]:
+        cells = cells_of(_with(place, name), seeds)
+        return {cell.recipe.seed: read(done[cell.key]) for cell in cells if cell.key in done}
+
+    ours, baseline = runs(method), runs(BASELINE)
+    accuracies = tuple(100 * run.summary["final"]["acc"] for run in ours.values())
+    paired = [(run, baseline[seed]) for seed, run in ours.items() if seed in baseline]
+    reached = tuple(first_reaching(run.rounds, base.summary["final"]["acc"]) for run, base in paired)
+    return Compared(method, accuracies, reached, place.column.published.get(method))
+
+
+def _with(place: Place, method: str) -> Place:
+    """The same setting for a method its column may not list: FedAvg, whose accuracy T is measured against."""
+    return Place(replace(place.column, methods=(method,)), place.base)
+
+
+def markdown(sides: Sequence[Side], stand_in: str = "") -> str:
+    """A table for each column; where a dataset stands in for the paper's, it is named and nothing is subtracted."""
+    return "\n".join(_section(side, stand_in) for side in sides)
+
+
+def _section(side: Side, stand_in: str) -> str:
+    printed = any(cell.theirs for cell in side.cells)
+    compared = printed and not stand_in
+    columns: dict[str, Callable[[Compared], str]] = {
+        "method": lambda cell: NAMES.get(cell.method, cell.method),
+        "ours %": ours,
+    }
+    if printed:
+        columns["paper %"] = theirs
+    if compared:
+        columns["difference"] = difference
+    if any(cell.rounds for cell in side.cells):
+        columns["T"] = rounds
+    if any(cell.theirs and cell.theirs.rounds for cell in side.cells):
+        columns["paper's T"] = _their_rounds
+    lines = [f"**{side.title}**" + (f", on {stand_in} in its stead" if stand_in else ""), "", _row(list(columns))]
+    lines.append(_row(["---", *("---:" for _ in list(columns)[1:])]))
+    lines += [_row([show(cell) for show in columns.values()]) for cell in side.cells]
+    return "\n".join([*lines, "", *(f"{note}." for note in notes(side, compared)), ""])
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def ours(cell: Compared) -> str:
+    """Mean ± standard deviation (seeds)."""
+    if cell.mean is None:
+        return "not run"
+    spread = "" if cell.std is None else f" ± {cell.std:.2f}"
+    return f"{cell.mean:.2f}{spread} ({len(cell.accuracies)})"
+
+
+def rounds(cell: Compared) -> str:
+    """Mean rounds to FedAvg's final accuracy, and on how many seeds it was reached where not on all."""
+    reached = [number for number in cell.rounds if number is not None]
+    if not cell.rounds:
+        return "–"
+    if not reached:
+        return f"– (0/{len(cell.rounds)})"
+    partly = "" if len(reached) == len(cell.rounds) else f" ({len(reached)}/{len(cell.rounds)})"
+    return f"{fmean(reached):.0f}{partly}"
+
+
+def theirs(cell: Compared) -> str:
+    """The published figure."""
+    if cell.theirs is None:
+        return "–"
+    spread = "" if cell.theirs.spread is None else f" ± {cell.theirs.spread:.2f}"
+    return f"{cell.theirs.accuracy:.2f}{spread}"
+
+
+def _their_rounds(cell: Compared) -> str:
+    return "–" if cell.theirs is None or cell.theirs.rounds is None else str(cell.theirs.rounds)
+
+
+def difference(cell: Compared) -> str:
+    """Ours less theirs, marked where it is larger than both spreads or where FedAvg is far off."""
+    if cell.difference is None:
+        return "–"
+    return f"{cell.difference:+.2f}{' †' if cell.stands_out else ''}{' ⚑' if cell.far_off else ''}"
+
+
+def notes(side: Side, compared: bool) -> list[str]:
+    """What a reader must know to read a column."""
+    found = []
+    if any(cell.accuracies for cell in side.cells):
+        found.append("Ours: mean ± standard deviation (seeds)")
+    if any(cell.rounds for cell in side.cells):
+        own = next((cell for cell in side.cells if cell.method == BASELINE), None)
+        null = f"; FedAvg itself first hits that value in round {rounds(own)}" if own and own.rounds else ""
+        found.append(f"T: rounds to FedAvg's final accuracy, paired by seed{null}")
+    if compared and any(cell.stands_out for cell in side.cells):
+        found.append("†: larger than both spreads")
+    if compared and any(cell.far_off for cell in side.cells):
+        found.append(f"⚑: our FedAvg is more than {FAR_OFF:g} from the published figure")
+    return found
+
+
+def as_csv(sides: Sequence[Side]) -> str:
+    """One line a cell, in percent and rounds; empty where nothing is known."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    heads = (
+        "setting method seeds accuracy std rounds reached paper_accuracy paper_std paper_rounds difference stands_out"
+    )
+    writer.writerow(heads.split())
+    for side in sides:
+        for cell in side.cells:
+            reached = [number for number in cell.rounds if number is not None]
+            paper = cell.theirs or (None, None, None)
+            numbers = [cell.mean, cell.std, fmean(reached) if reached else None]
+            figures = ["" if n is None else f"{n:.10g}" for n in (*numbers, len(reached), *paper, cell.difference)]
+            writer.writerow([side.title, cell.method, len(cell.accuracies), *figures, int(cell.stands_out)])
+    return file.getvalue()
+
+
+def latex(experiment: Experiment, sides: Sequence[Side]) -> str:
+    """One table: methods × settings, ours above and the paper's in brackets."""
+    methods = dict.fromkeys(cell.method for side in sides for cell in side.cells)
+    heads = " & ".join(["Method", *(_escaped(side.title) for side in sides)])
+    lines = [
+        f"% {experiment.title}: ours, mean and standard deviation over seeds; in brackets the paper's.",
+        f"\\begin{{tabular}}{{l{'c' * len(sides)}}}",
+        "\\hline",
+        f"{heads} \\\\",
+        "\\hline",
+    ]
+    for method in methods:
+        found = [next((cell for cell in side.cells if cell.method == method), None) for side in sides]
+        texts = ["" if cell is None else _latex_cell(cell) for cell in found]
+        lines.append(" & ".join([_escaped(NAMES.get(method, method)), *texts]) + " \\\\")
+    return "\n".join([*lines, "\\hline", "\\end{tabular}", ""])
+
+
+def _latex_cell(cell: Compared) -> str:
+    mark = "$^\\dagger$" if cell.stands_out else ""
+    mean = "--" if cell.mean is None else f"{cell.mean:.2f}"
+    spread = "" if cell.std is None else f"$\\pm {cell.std:.2f}$"
+    paper = "" if cell.theirs is None else f" ({cell.theirs.accuracy:.2f})"
+    return f"{mean}{spread}{mark}{paper}"
+
+
+def _escaped(text: str) -> str:
+    special = {"#": "\\#", "δ": "$\\delta$", "α": "$\\alpha$", "_": "\\_", "&": "\\&", "%": "\\%"}
+    return "".join(special.get(letter, letter) for letter in text)
+
+
+def section(experiment: Experiment, folder: Path, seeds: Sequence[int]) -> str:
+    """A table as the documentation shows it: the columns that have runs, where those come from, and what is not run."""
+    done = finished_cells([folder])
+    places = places_of(experiment, {})
+    sides = compare_with_paper(places, done, seeds)
+    ran = [pair for pair in zip(places, sides, strict=True) if any(cell.accuracies for cell in pair[1].cells)]
+    parts = [markdown([side for _, side in ran])] if ran else []
+    if ran:
+        parts.append(_origins([place for place, _ in ran], done, seeds))
+    rest = [
+        f"{side.title} (`{place.column.recipe}`)"
+        for place, side in zip(places, sides, strict=True)
+        if not any(cell.accuracies for cell in side.cells)
+    ]
+    parts += [f"Not run yet: {', '.join(rest)}.\n"] if rest else []
+    return "\n".join(parts)
+
+
+def _origins(places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[int]) -> str:
+    """Card, versions, splits and seconds of the runs behind some columns."""
+    lines = [_row(["column", "made on", "splits by seed", "seconds of all runs"]), _row(["---", "---", "---", "---:"])]
+    for place in places:
+        runs = [read(done[cell.key]) for cell in cells_of(place, seeds) if cell.key in done]
+        made = dict.fromkeys(" · ".join(_made(run.header)) for run in runs)
+        splits = {run.summary["seed"]: run.summary["split_hash"] for run in runs}
+        seconds = sum(sum(line["seconds"].values()) for run in runs for line in run.rounds)
+        shown = ", ".join(f"{seed}: `{split}`" for seed, split in sorted(splits.items()))
+        lines.append(_row([place.column.title, "; ".join(made), shown, f"{seconds:,.0f}"]))
+    return "\n".join([*lines, ""])
+
+
+def _made(header: Mapping[str, str]) -> list[str]:
+    card, commit = header.get("card") or header.get("device", ""), header.get("commit")
+    return [card, f"torch {header.get('torch', '?')}", *([f"commit {commit}"] if commit else [])]

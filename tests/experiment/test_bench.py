@@ -1,0 +1,135 @@
+"""A user's method against runs that are there already: those are not run again, and only the like is compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedssd.cli import main
+from fedssd.experiment import bench
+from fedssd.experiment.many import compare
+from fedssd.experiment.reproduce import finished_cells
+
+METHOD = '''
+from dataclasses import dataclass
+
+from fedssd import Local
+
+
+@dataclass(frozen=True)
+class MyLoss(Local):
+    """Nothing but cross-entropy: FedAvg under another name."""
+
+    beta: float = 0.0
+
+    def penalty(self, out, batch, target, params, sent, memory):
+        return self.beta * out.logits.square().sum(-1)
+'''
+SHORT = ["--set", "rounds=2", "--set", "epochs=1", "--seeds", "2", "--workers", "1", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedAvg and FedProx on the bench's setting, cut short."""
+    out = tmp_path_factory.mktemp("committed") / "runs"
+    base = bench.base_recipe("digits", "fedavg", {"rounds": "2", "epochs": "1"})
+    compare(base, ["fedavg", "fedprox"], [0, 1], out, workers=1)
+    return out
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("my_method.py").write_text(METHOD)
+    return tmp_path
+
+
+def run(committed: Path, *more: str) -> int:
+    return main(["bench", "my_method.py:MyLoss", *SHORT, "--results", str(committed), *more])
+
+
+def test_fedavg_under_another_name_gains_nothing_on_fedavg(
+    here: Path, committed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in committed.rglob("*") if path.is_file()}
+    assert run(committed, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ran"] == 2
+    assert found["gains"]["fedavg"] == [0.0, 0.0]  # the same split, start and batches, so the same numbers
+    assert list(found["gains"]) == ["fedavg", "fedprox"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    folder = here / "runs" / "bench-MyLoss-digits"
+    assert {path.name for path in folder.iterdir() if path.is_file()} >= {"bench.md", "bench.csv", "bench.tex"}
+    assert "my_method.py:MyLoss" in (folder / "report.html").read_text()
+    assert run(committed, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 0  # the same file: nothing to run
+    Path("my_method.py").write_text(METHOD.replace("beta: float = 0.0", "beta: float = 0.0  # changed"))
+    assert run(committed, "--json", "--against", "fedavg") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["ran"] == 2  # another file is another method
+    assert list(again["gains"]) == ["fedavg"]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_table_is_printed(committed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(committed) == 0
+    printed = capsys.readouterr().out
+    assert "95 % interval" in printed
+    assert "FedProx" in printed
+    assert "+0.00" in printed
+
+
+def test_a_run_on_another_split_is_refused(here: Path, committed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    altered = here / "altered"
+    shutil.copytree(committed, altered)
+    file = altered / "fedavg-1" / "rounds.jsonl"
+    header, *rest = file.read_text().splitlines()
+    file.write_text("\n".join([json.dumps(json.loads(header) | {"split_hash": "0" * 16}), *rest]) + "\n")
+    assert run(altered) == 2
+    assert "fedavg seed 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--against", "moon"], "no finished run of moon"),
+        (["--dataset", "cifar11"], "did you mean 'cifar10'"),
+        (["--set", "myloss.gamma=1"], "gamma"),
+        (["--set", "epochs=3"], "no finished run on the setting"),
+        (["--seeds", "0"], "at least 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line(
+    here: Path, committed: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(committed, *words) == 2
+    complaint = capsys.readouterr().err
+    assert message in complaint
+    assert complaint.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+def test_looking_for_finished_runs_executes_no_file(here: Path, committed: Path) -> None:
+    """A recipe in a folder somebody sent may name a file; that is no reason to load it."""
+    folder = here / "sent"
+    shutil.copytree(committed, folder)
+    Path("evil.py").write_text("raise SystemExit('executed')")
+    recipe = folder / "fedavg-0" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('method = "fedavg"', 'method = "evil.py:Evil"'))
+    assert len(finished_cells([folder])) == 3
+
+
+def test_committed_digits_runs_are_on_the_bench_s_setting() -> None:
+    base = bench.base_recipe("digits", "fedavg", {})
+    found = bench.rivals(base, [0, 1, 2], bench.COMMITTED)
+    assert list(found)[:7] == ["fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd"]
+    assert all(sorted(runs) == [0, 1, 2] for runs in found.values())
+
+
+def test_committed_cifar10_runs_are_on_the_bench_s_setting() -> None:
+    base = bench.base_recipe("cifar10", "fedavg", {})
+    assert {"fedavg", "fedssd"} <= set(bench.rivals(base, [0, 1, 2], bench.COMMITTED))

@@ -1,0 +1,277 @@
+"""The paper's tables: every cell has a recipe, is found again when finished, and is never run twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from fedssd.cli import main
+from fedssd.data.dataset import Dataset
+from fedssd.errors import UserError
+from fedssd.experiment import reproduce
+from fedssd.experiment.federation import Brought, assemble
+from fedssd.experiment.many import run_many
+from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
+from fedssd.experiment.reproduce import Cell, Speed, alone, cells_of, finished_cells, missing, places_of, resolved
+
+QUICK = ["--scale", "small", "--rounds", "1", "--seeds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
+COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
+
+
+@pytest.mark.quick
+def test_every_recipe_file_is_a_column_and_every_column_a_file() -> None:
+    files = {file.stem for file in FOLDERS[-1].glob("*.toml")}
+    assert files - {"digits"} == set(COLUMNS)
+
+
+@pytest.mark.quick
+def test_the_tables_have_the_paper_s_cells() -> None:
+    printed = {name: sum(len(c.published) for c in e.columns) for name, e in EXPERIMENTS.items()}
+    assert printed["table1"] == 3 * 7
+    assert printed["table2"] == 5 * 7
+    assert printed["table3"] == 3 * 3
+    best = {c.title: max(c.published, key=lambda m: c.published[m].accuracy) for c in EXPERIMENTS["table2"].columns}
+    assert set(best.values()) == {"fedssd"}  # the row the paper prints in bold throughout
+    first = {c.title: max(c.published, key=lambda m: c.published[m].accuracy) for c in EXPERIMENTS["table1"].columns}
+    assert first == {"CIFAR-10": "fedssd", "CIFAR-100": "moon", "TinyImageNet": "fedssd"}
+
+
+@pytest.mark.quick
+def test_columns_differ_in_what_their_names_say() -> None:
+    base = {name: setting(column, {}) for name, column in COLUMNS.items()}
+    usual = base["table1-cifar10"]
+    assert (usual.clients, usual.rounds, usual.epochs, usual.batch, usual.lr) == (10, 100, 10, 64, 0.01)
+    assert base["table2-classes-2"] == replace(usual, partition="classes:2")
+    assert base["table2-dirichlet-10"] == replace(usual, partition="dirichlet:10")
+    assert base["epochs-30"] == replace(usual, epochs=30)
+    assert base["figure-iid"] == replace(usual, partition="iid")
+    assert base["participation-cifar10-0.2"] == replace(usual, clients=100, participation=0.2)
+    assert base["table1-tiny-imagenet"].rounds == 30
+    strengths = base["table3-alpha-0.5"].options
+    assert strengths == {"kl": {"alpha": 0.5}, "mse": {"alpha": 0.5}, "fedssd": {"m_max": 0.5}}
+
+
+def fake(name: str, classes: int, side: int) -> Dataset:
+    """Noise in the shape of a dataset: splits and models see no difference."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(200 * classes) % classes
+    x = torch.randint(0, 255, (len(y), 3, side, side), dtype=torch.uint8, generator=draw)
+    return Dataset(name, x, y, x[:10], y[:10], tuple(map(str, range(classes))))
+
+
+@pytest.mark.parametrize("method", [*PAPER_METHODS, "kl", "mse"])
+def test_a_cell_is_named_as_its_run_will_name_itself(method: str) -> None:
+    """Without the data; so that a finished run is recognised where there is none."""
+    for base in (setting(COLUMNS["table3-alpha-0.1"], {}), setting(COLUMNS["table3-alpha-0.1"], {}, small=True)):
+        recipe = replace(base, method=method, seed=1)
+        brought = Brought(dataset=fake("cifar10", 10, 32)) if base.data == "cifar10" else None
+        written = assemble(recipe, brought).recipe
+        assert resolved(recipe) == written
+        assert resolved(written) == written
+
+
+@pytest.mark.quick
+def test_cells_that_tables_share_are_one() -> None:
+    places = [place for experiment in experiments("all") for place in places_of(experiment, {}, False, "cifar10")]
+    cells = [cell for place in places for cell in cells_of(place, [0, 1])]
+    distinct = missing(cells, {})
+    # Table 1, four more columns of Table 2, Table 3 less FedSSD at 0.01, participation, four more epochs, IID
+    assert len(distinct) == 2 * (7 + 4 * 7 + (3 * 3 - 1) + 2 * 7 + 4 * 7 + 1)
+    assert len({cell.name for cell in distinct}) == len(distinct)
+
+
+@pytest.mark.quick
+def test_small_keeps_what_tells_columns_apart() -> None:
+    small = {name: setting(column, {}, small=True) for name, column in COLUMNS.items()}
+    assert {recipe.data for recipe in small.values()} == {"digits"}
+    assert [small[f"epochs-{e}"].epochs for e in (1, 5)] == [1, 3]
+    assert [small[f"epochs-{e}"].epochs for e in (20, 30)] == [6, 8]
+    assert small["table1-cifar10"].epochs == 4
+    assert small["table3-alpha-0.5"].options["fedssd"]["m_max"] == 0.5
+    assert small["table1-cifar10"].options["fedssd"]["m_max"] == 1.0  # digits' own
+    assert len(places_of(EXPERIMENTS["table1"], {}, small=True)) == 1  # three datasets would be one and the same
+    assert len(places_of(EXPERIMENTS["table2"], {}, small=True)) == 5
+
+
+@pytest.fixture
+def reproduced(tmp_path: Path) -> Path:
+    assert main(["reproduce", "figure-confusion", *QUICK, "--out", str(tmp_path / "out")]) == 0
+    return tmp_path / "out"
+
+
+def test_a_finished_cell_is_never_run_again(
+    reproduced: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = sorted(path.parent.relative_to(reproduced) for path in reproduced.rglob("summary.json"))
+    assert [str(folder) for folder in folders] == ["table1-cifar10/fedavg-0", "table1-cifar10/fedssd-0"]
+    assert not (reproduced / "under-way").exists()
+    assert (reproduced / "report.html").is_file()
+    before = {path: path.stat().st_mtime_ns for path in reproduced.rglob("rounds.jsonl")}
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was run")
+
+    monkeypatch.setattr(reproduce, "run_many", refuse)
+    monkeypatch.setattr(reproduce, "run_together", refuse)
+    capsys.readouterr()
+    assert main(["reproduce", "figure-confusion", *QUICK, "--out", str(reproduced), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    rows = (reproduced / "figure-confusion.csv").read_text().splitlines()
+    assert rows[0] == "setting,method,seed,model,true,called,count"
+
+
+def test_a_table_takes_over_what_a_figure_ran(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = [*QUICK, "--methods", "fedavg,fedprox,fedssd"]
+    assert main(["reproduce", "table1", *quick, "--out", str(reproduced), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 1
+    assert (reproduced / "table1-cifar10" / "fedprox-0").is_dir()
+    table = (reproduced / "table1.md").read_text()
+    assert table.count("not run") == 4
+    assert "on digits in its stead" in table
+    assert "difference" not in table  # the paper has no digits
+
+
+def test_other_rounds_are_other_cells_and_both_stay(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for expected in (2, 0):
+        longer = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
+        assert main(["reproduce", "figure-confusion", *longer, "--out", str(reproduced), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["ran"] == expected
+    summaries = [json.loads(path.read_text()) for path in reproduced.rglob("summary.json")]
+    assert sorted(summary["rounds"] for summary in summaries) == [1, 1, 2, 2]
+
+
+def test_an_interruption_keeps_what_is_finished_and_removes_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first cell is finished, the second has one round of two when Ctrl-C comes."""
+
+    def interrupted(recipes: Sequence[Any], names: Sequence[str], out: Path, *_: Any) -> None:
+        run_many(recipes[:1], names[:1], out)
+        (out / names[1]).mkdir(parents=True)
+        for file in ("recipe.toml", "rounds.jsonl", "summary.json"):
+            text = (out / names[0] / file).read_text().replace('"rounds": 1', '"rounds": 0')
+            (out / names[1] / file).write_text(text)
+        raise KeyboardInterrupt
+
+    command = ["reproduce", "figure-confusion", *QUICK, "--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduce, "run_many", interrupted)
+        assert main(command) == 130
+    assert "1 of 2 cells finished" in capsys.readouterr().err
+    assert [path.parent.name for path in tmp_path.rglob("summary.json")] == ["fedavg-0"]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 1
+
+
+def test_a_kill_leaves_finished_runs_to_be_gathered(reproduced: Path) -> None:
+    """As after SIGKILL: finished and unfinished runs still where they ran."""
+    (reproduced / "table1-cifar10").rename(reproduced / "aside")
+    (reproduced / "under-way").mkdir()
+    (reproduced / "aside").rename(reproduced / "under-way" / "table1-cifar10")
+    (reproduced / "under-way" / "table1-cifar10" / "fedssd-0" / "summary.json").unlink()
+    reproduce.gather(reproduced)
+    assert [path.parent.name for path in reproduced.rglob("summary.json")] == ["fedavg-0"]
+    assert not (reproduced / "under-way").exists()
+
+
+def test_a_run_of_an_older_version_still_counts(reproduced: Path) -> None:
+    """It knew fewer keys: those it leaves out have their defaults."""
+    file = reproduced / "table1-cifar10" / "fedavg-0" / "recipe.toml"
+    kept = [line for line in file.read_text().splitlines() if not line.startswith(("lr_decay", "server"))]
+    keys = set(finished_cells([reproduced]))
+    file.write_text("\n".join(kept) + "\n")
+    assert set(finished_cells([reproduced])) == keys
+    file.write_text("\n".join(kept).replace("epochs = 1", "epochs = 2") + "\n")
+    assert set(finished_cells([reproduced])) != keys
+
+
+@pytest.mark.quick
+def test_only_one_program_fills_a_folder(tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(UserError, match="another fedssd is at work"), alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
+
+
+@pytest.mark.quick
+def test_the_estimate_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two FedAvg cells of 100 rounds × 10 epochs: 1000 passes of 0.1 s and 100 rounds of 0.5 s each, 7 s to start."""
+    (place, *_) = places_of(EXPERIMENTS["table1"], {"device": "cpu"}, dataset="cifar10")
+    cells = cells_of(place, [0, 1], ["fedavg"])
+    monkeypatch.setattr(reproduce, "probe", lambda cell, seeds: Speed(0.1, 0.5, 7.0))
+    assert reproduce.estimate(cells, workers=1) == pytest.approx(2 * (100 + 50) + 7)
+    assert reproduce.estimate(cells, workers=2) == pytest.approx((2 * (100 + 50) + 7) / 2)
+    fewer = [replace(cell, recipe=replace(cell.recipe, participation=0.1)) for cell in cells]
+    assert reproduce.estimate(fewer, workers=1) == pytest.approx(2 * (10 + 50) + 7)
+
+
+@pytest.mark.quick
+def test_on_a_gpu_a_column_is_a_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    places = [place for name in ("table1", "epochs") for place in places_of(EXPERIMENTS[name], {}, False, "cifar10")]
+    cells = missing([cell for place in places for cell in cells_of(place, [0, 1, 2])], {})
+    batches: list[list[str]] = []
+
+    def note(_: Sequence[Any], names: list[str], *__: Any) -> None:
+        batches.append(names)
+
+    monkeypatch.setattr(reproduce, "run_many", note)
+    monkeypatch.setattr(reproduce, "pick_device", lambda name: torch.device("cuda"))
+    reproduce.run_cells(cells, tmp_path)
+    assert [len(batch) for batch in batches] == [21] * 5
+    assert batches[0][:3] == ["table1-cifar10/fedavg-0", "table1-cifar10/fedavg-1", "table1-cifar10/fedavg-2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tabel1"], "did you mean 'table1'"),
+        (["table1", "--dataset", "mnist"], "unknown dataset"),
+        (["table2", "--dataset", "cifar100"], "no column on cifar100"),
+        (["table1", "--seeds", "0"], "at least 1"),
+        (["table1", "--seeds", "x"], "whole numbers"),
+        (["table1", "--methods", "fedsdd"], "got 'fedsdd'"),
+        (["table1", "--set", "seed=3"], "--set cannot change it"),
+        (["table1", "--set", "epochs"], "KEY=VALUE"),
+        (["table1", "--reuse", "nowhere"], "--reuse expects a folder"),
+        (["table1", "--dataset", "cifar10"], "cifar10 is not prepared"),
+        (["table1", "--rounds", "0"], "rounds expects a whole number of at least 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.quick
+def test_mistakes_are_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FEDSSD_CACHE", str(tmp_path / "empty"))
+    assert main(["reproduce", *words, "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    complaint = capsys.readouterr().err
+    assert message in complaint
+    assert complaint.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_distribution_figure_trains_nothing(tmp_path: Path) -> None:
+    assert main(["reproduce", "figure-distribution", *QUICK, "--out", str(tmp_path)]) == 0
+    rows = (tmp_path / "figure-distribution.csv").read_text().splitlines()[1:]
+    assert len(rows) == 10 * 10  # clients × classes
+    held = sum(int(row.rsplit(",", 1)[1]) for row in rows)
+    cells = ElementTree.fromstring((tmp_path / "figure-distribution.svg").read_text()).findall(".//{*}rect")
+    assert sum(cell.get("class") == "cell" for cell in cells) == sum(not row.endswith(",0") for row in rows)
+    assert held == 1438 - 10 * 8  # digits' training samples less eight of each class at the server
+
+
+def test_cell_names_are_safe_folders() -> None:
+    cell = Cell("table1-cifar10", replace(setting(COLUMNS["table1-cifar10"], {}), method="a/b.py:C", seed=4))
+    assert cell.name == "table1-cifar10/a-b-py-C-4"

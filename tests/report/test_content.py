@@ -1,0 +1,140 @@
+"""What the page is told: which runs belong together, means over seeds, sizes, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedssd.errors import UserError
+from fedssd.report.content import setting_content
+from fedssd.report.html import LARGEST, report, write_report
+from fedssd.report.records import collect
+from fedssd.report.settings import once_per_seed, settings
+
+pytestmark = pytest.mark.quick
+Write = Callable[..., Path]
+
+
+def test_runs_of_one_task_stand_side_by_side(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "a", "fedssd", 0, [0.5])
+    write_run(tmp_path / "b", "fedavg", 0, [0.5])
+    write_run(tmp_path / "c", "fedavg", 0, [0.5], {"partition": "classes:2"})
+    first, second = settings(collect([tmp_path]))
+    assert [record.summary["method"] for record in first.records] == ["fedavg", "fedssd"]  # FedAvg leads
+    assert (first.name, second.name) == ("digits, iid", "digits, classes:2")
+
+
+def test_what_differs_within_a_method_names_its_lines(tmp_path: Path, write_run: Write) -> None:
+    for number, alpha in enumerate((0.01, 0.1)):
+        write_run(tmp_path / f"{number}", "kl", 0, [0.5], {"options": {"kl": {"alpha": alpha, "temperature": 1.0}}})
+    (setting,) = settings(collect([tmp_path]))
+    assert [record.summary["method"] for record in setting.records] == ["kl alpha=0.01", "kl alpha=0.1"]
+
+
+def test_curves_are_means_over_seeds_in_hundredths_of_a_percent(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "0", "fedavg", 0, [0.50, 0.60])
+    write_run(tmp_path / "1", "fedavg", 1, [0.54, 0.60])
+    (setting,) = settings(collect([tmp_path]))
+    (line,) = setting_content(setting)["methods"]
+    assert line["global"] == {"rounds": [1, 2], "mean": [5200, 6000], "std": [283, 0]}  # 4/√2 = 2.83 points
+    assert line["local"]["mean"] == [2600, 3000]
+    assert line["bytes"] == [3_000_000, 6_000_000]
+    assert line["seconds"] == [3.0, 6.0]  # evaluating is not the method's cost
+    assert line["classes"]["global"] == [[520, 520], [600, 600]]
+
+
+def test_a_method_and_seed_is_shown_once_and_finished_runs_first(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "a", "fedavg", 0, [0.5], {"rounds": 2})
+    write_run(tmp_path / "b", "fedavg", 0, [0.5, 0.7])
+    (setting,) = settings(collect([tmp_path]))
+    kept, left_out = once_per_seed(setting.records)
+    assert [record.folder.name for record in kept] == ["b"]
+    assert left_out == 1
+
+
+def test_confusion_before_is_what_the_clients_were_sent(tmp_path: Path, write_run: Write) -> None:
+    folder = write_run(tmp_path / "a", "fedavg", 0, [0.5, 0.6])
+    header, first, last = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    first["confusion"] = {"global": [[3, 1], [2, 2]]}
+    last["confusion"] = {"global": [[4, 0], [1, 3]], "local": {"0": [[4, 0], [4, 0]]}}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, first, last)))
+    (setting,) = settings(collect([tmp_path]))
+    found = setting_content(setting)["methods"][0]["confusion"]
+    assert found["before"] == [[3, 1], [2, 2]]
+    assert found["after"] == [[4, 0], [1, 3]]
+    assert found["local"] == {"0": [[4, 0], [4, 0]]}
+
+
+def test_a_run_records_what_the_page_needs(real_runs: Path) -> None:
+    """Counts add up to the training samples, a confusion matrix to the test set, and its diagonal is the accuracy."""
+    found = next(record for record in collect([real_runs / "first"]) if record.summary["method"] == "fedssd")
+    assert len(found.header["counts"]) == 10
+    assert len(found.header["classes"]) == 10
+    split = json.loads((found.folder / "partition.json").read_text())
+    assert [sum(row) for row in found.header["counts"]] == [len(rows) for rows in split["clients"]]
+    last = found.rounds[-1]
+    for matrix, accuracy, by_class in (
+        (last["confusion"]["global"], last["global"]["acc"], last["global"]["class_acc"]),
+        (last["confusion"]["local"]["0"], last["local"]["acc"]["0"], last["client_0"]["class_acc"]),
+    ):
+        total, right = sum(map(sum, matrix)), sum(row[k] for k, row in enumerate(matrix))
+        assert right / total == pytest.approx(accuracy)
+        assert [round(row[k] / sum(row), 4) for k, row in enumerate(matrix)] == by_class
+    assert "confusion" not in found.rounds[0]
+    assert "local" not in found.rounds[1]["confusion"]
+    assert "client_0" in found.rounds[0]
+
+
+def test_a_large_report_keeps_fewer_rounds_of_matrices_and_all_of_the_curves(tmp_path: Path, write_run: Write) -> None:
+    """Seven methods of 100 rounds with 200 classes would be 7 × 100 × 400 figures of about four characters."""
+    accuracies = [0.123] * 100
+    shares = [0.123] * 200
+    line = {"global": {"acc": 0.123, "loss": 1.0, "class_acc": shares}, "credibility": shares * 20}
+    for number in range(7):
+        write_run(tmp_path / str(number), f"m{number}", 0, accuracies, **line)
+    records = collect([tmp_path])
+    text = report(records)
+    assert len(text.encode()) <= LARGEST
+    content = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    assert content["every"] > 1
+    for method in content["settings"][0]["methods"]:
+        assert len(method["global"]["rounds"]) == 100
+        assert method["credibility"]["rounds"][-1] == 100
+
+
+def test_nothing_in_a_run_can_end_the_data_s_element(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "a", "x</script><script>alert(1)</script>", 0, [0.5])
+    text = report(collect([tmp_path]), title="<b>&")
+    assert "alert(1)</script>" not in text
+    assert "<title>&lt;b&gt;&amp;</title>" in text
+
+
+def test_an_interrupted_run_is_told_apart(tmp_path: Path, write_run: Write) -> None:
+    folder = write_run(tmp_path / "a", "fedavg", 3, [0.5], {"rounds": 9})
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 2, "glo')  # cut short
+    (record,) = collect([tmp_path])
+    assert len(record.rounds) == 1
+    (setting,) = settings([record])
+    assert "interrupted before their last round: fedavg seed 3" in setting_content(setting)["table"]["notes"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "found none"), ("{}", "another kind"), ("nothing", "another kind")],
+    ids=["no run", "another JSON", "no JSON"],
+)
+def test_what_is_no_run_is_one_line(tmp_path: Path, write_run: Write, content: str | None, message: str) -> None:
+    if content is not None:
+        (write_run(tmp_path / "a", "fedavg", 0, [0.5]) / "summary.json").write_text(content)
+    with pytest.raises(UserError, match=message):
+        write_report([tmp_path], tmp_path / "report.html")
+    assert not list(tmp_path.glob("report*"))
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not there"):
+        collect([tmp_path / "nowhere"])

@@ -1,0 +1,182 @@
+"""The page in a real browser: everything is drawn, controls work, nothing is complained about or asked of a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import PROGRAM, Browser
+
+from fedssd.report.html import write_report
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome on this machine")
+
+CHARTS = ("curve-global", "curve-local", "gap", "distilled-weight", "distilled-ratio", "cost-bytes", "cost-seconds")
+MATRICES = ("class-maps", "credibility-map", "credibility-bars", "split-map", "confusion-maps")
+
+
+@pytest.fixture(scope="module")
+def page(real_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report([real_runs], tmp_path_factory.mktemp("page") / "report.html", "Two methods")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, page: Path) -> Iterator[Browser]:
+    """The page, freshly loaded; whatever a test did with it, there was no complaint and no request."""
+    browser.open(page)
+    yield browser
+    assert browser.complaints == []
+    assert browser.requests == [page.as_uri()]
+
+
+def count(browser: Browser, selector: str) -> int:
+    return int(browser.run(f"document.querySelectorAll({json.dumps(selector)}).length"))
+
+
+def text(browser: Browser, selector: str) -> str:
+    return str(browser.run(f"document.querySelector({json.dumps(selector)}).textContent"))
+
+
+def click(browser: Browser, selector: str) -> None:
+    browser.run(f"document.querySelector({json.dumps(selector)}).click()")
+    browser.settle()
+
+
+def choose(browser: Browser, selector: str, value: str) -> None:
+    where = json.dumps(selector)
+    browser.run(
+        f"{{const s = document.querySelector({where}); s.value = '{value}'; s.dispatchEvent(new Event('change'))}}"
+    )
+    browser.settle()
+
+
+def lines_of(real_runs: Path, run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (real_runs / run / "rounds.jsonl").read_text().splitlines()[1:]]
+
+
+def test_every_chart_is_drawn(opened: Browser) -> None:
+    for chart in CHARTS:
+        expected = 1 if chart.startswith("distilled") else 2  # FedAvg has no teacher
+        assert count(opened, f"#{chart} polyline.line") == expected, chart
+    assert count(opened, "#curve-global .band") == 2
+    assert count(opened, "#scatter circle[data-round]") == 2 * 3  # methods × rounds
+    for matrix in MATRICES:
+        assert count(opened, f"#{matrix} svg") >= 1, matrix
+    assert count(opened, "#credibility-map rect.cell") == 10 * 10
+    assert count(opened, "#split-map rect.cell") == 10 * 10
+    assert count(opened, "#confusion-maps svg") == 1 + 2 * 2  # what the client holds; before and after for two methods
+    assert count(opened, "#class-maps rect.cell") == 3 * 10 * 3  # panels × classes × rounds
+    assert count(opened, "section[hidden]") == 0
+    assert not opened.run("document.body.textContent.includes('NaN') || document.body.innerHTML.includes('\"NaN')")
+
+
+def test_the_numbers_shown_are_the_runs_own(opened: Browser, real_runs: Path) -> None:
+    finals = [lines_of(real_runs, f"first/fedssd-{seed}")[-1]["global"]["acc"] for seed in (0, 1)]
+    mean = 100 * sum(finals) / 2
+    assert text(opened, "#table tr[data-method=fedssd] td:nth-child(2)").startswith(f"{mean:.2f}")
+    assert text(opened, ".chip[data-method=fedssd] b") == f"{mean:.1f}"
+    rounds = lines_of(real_runs, "first/fedavg-0")
+    sent, trained = rounds[1]["confusion"]["global"], rounds[2]["confusion"]["local"]["8"]
+    shown = [text(opened, f"#confusion-maps figure:nth-child({n}) rect.cell title") for n in (2, 3)]
+    assert shown == [f"0 called 0: {matrix[0][0]}" for matrix in (sent, trained)]
+
+
+def test_a_method_can_be_switched_off_and_on(opened: Browser) -> None:
+    click(opened, ".chip[data-method=fedavg]")
+    assert opened.run("document.querySelector('.chip[data-method=fedavg]').getAttribute('aria-pressed')") == "false"
+    assert count(opened, "#curve-global polyline.line") == 1
+    assert count(opened, "#scatter circle[data-round]") == 3
+    assert count(opened, "#table tr.off") == 1
+    click(opened, ".chip[data-method=fedssd]")
+    assert "switch a method on" in text(opened, "#curve-global")
+    click(opened, ".chip[data-method=fedavg]")
+    click(opened, ".chip[data-method=fedssd]")
+    assert count(opened, "#curve-global polyline.line") == 2
+    assert count(opened, "#table tr.off") == 0
+
+
+def test_the_round_slider_moves_everything_and_answers_to_keys(opened: Browser, real_runs: Path) -> None:
+    assert text(opened, "#round-label") == "round 3 of 3"
+    assert "sent in round 3" in text(opened, "#credibility-caption")
+    before = opened.run("document.querySelector('#curve-global .cursor').getAttribute('x1')")
+    opened.run("document.querySelector('#round').focus()")
+    opened.press("ArrowLeft", 37)
+    assert text(opened, "#round-label") == "round 2 of 3"
+    assert "sent in round 2" in text(opened, "#credibility-caption")
+    assert float(opened.run("document.querySelector('#curve-global .cursor').getAttribute('x1')")) < float(before)
+    second = [lines_of(real_runs, f"first/fedavg-{seed}")[1]["global"]["acc"] for seed in (0, 1)]
+    assert text(opened, ".chip[data-method=fedavg] b") == f"{50 * sum(second):.1f}"
+
+
+def test_pointing_at_a_curve_moves_the_round(opened: Browser) -> None:
+    opened.run("document.querySelector('#curves').scrollIntoView()")
+    box = opened.run("(b => [b.left, b.top])(document.querySelector('#curve-global svg').getBoundingClientRect())")
+    opened.ask("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 50, y=box[1] + 60)
+    opened.settle()
+    assert text(opened, "#round-label") == "round 1 of 3"
+
+
+def test_another_setting_method_and_client_can_be_chosen(opened: Browser) -> None:
+    choose(opened, "#confusion-client", "3")
+    assert "client 3 after" in text(opened, "#confusion-maps")
+    choose(opened, "#class-method", "fedavg")
+    assert count(opened, "#class-maps svg") == 3
+    choose(opened, "#split-choice", "1")
+    choose(opened, "#setting", "1")
+    assert "classes:2" in text(opened, "#facts")
+    assert count(opened, "#chips .chip") == 1
+    assert count(opened, "#curve-global polyline.line") == 1
+    held = opened.run("[...document.querySelectorAll('#split-map text.number')].length")
+    assert 0 < held <= 20  # two classes for each of ten clients; narrow cells may have no room for a number
+
+
+def test_the_rounds_can_be_played(opened: Browser) -> None:
+    click(opened, "#play")
+    assert text(opened, "#round-label") == "round 1 of 3"
+    assert opened.run("document.querySelector('#play').getAttribute('aria-label')") == "Stop"
+    click(opened, "#play")
+    assert opened.run("document.querySelector('#play').getAttribute('aria-label')") == "Play the rounds"
+
+
+def test_every_control_is_reached_by_keyboard_and_has_a_name(opened: Browser) -> None:
+    names = opened.run(
+        "[...document.querySelectorAll('button, select, input')].map(e => "
+        "e.tabIndex >= 0 && (e.getAttribute('aria-label') || e.closest('label')?.textContent || e.textContent).trim())"
+    )
+    assert names
+    assert all(names)
+    assert count(opened, "svg:not([role=img])") == 0
+    assert count(opened, "svg:not([aria-label])") == 0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_light_and_dark_follow_the_system_and_the_button(browser: Browser, page: Path, dark: bool) -> None:
+    def brightness() -> float:
+        colour = browser.run("getComputedStyle(document.body).backgroundColor")
+        return sum(float(part) for part in colour[4:-1].split(","))
+
+    browser.open(page, dark=dark)
+    assert (brightness() < 150) == dark
+    click(browser, "#theme")  # light, whatever the system says
+    assert brightness() > 600
+    click(browser, "#theme")
+    assert brightness() < 150
+    assert browser.complaints == []
+
+
+def test_a_phone_scrolls_downwards_only(browser: Browser, page: Path) -> None:
+    browser.open(page, width=390, height=844)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    for chart in CHARTS:
+        assert browser.run(f"document.querySelector('#{chart} svg').getBoundingClientRect().right") <= 390
+    assert browser.complaints == []

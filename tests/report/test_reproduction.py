@@ -1,0 +1,123 @@
+"""Ours beside theirs: differences, spreads, marks and T, with numbers a reader can redo."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from fedssd.experiment.paper import EXPERIMENTS, Published
+from fedssd.experiment.reproduce import cells_of, places_of
+from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
+
+pytestmark = pytest.mark.quick
+
+FEDAVG = Compared("fedavg", (68.0, 70.0), (90, 80), Published(70.49, 0.23, 100))
+FEDSSD = Compared("fedssd", (75.0, 75.2, 75.4), (30, None, 40), Published(73.38, 0.46, 33))
+ALONE = Compared("moon", (71.0,), (), Published(71.27, 0.14, 62))
+SIDE = Side("CIFAR-10", (FEDAVG, FEDSSD, ALONE, Compared("fedntd", (), (), Published(70.99, 0.24, 51))))
+
+
+def test_a_cell_stands_out_when_it_differs_by_more_than_both_spreads() -> None:
+    assert FEDAVG.difference == pytest.approx(-1.49)
+    assert FEDAVG.std == pytest.approx(2**0.5)  # of 68 and 70
+    assert FEDAVG.stands_out  # 1.49 > 1.414 and 1.49 > 0.23
+    assert FEDSSD.stands_out  # 75.2 − 73.38 = 1.82 > 0.2 and 0.46
+    assert not Compared("fedssd", (73.7, 73.9), (), Published(73.38, 0.46)).stands_out  # 0.42 < 0.46
+    assert not ALONE.stands_out  # one seed has no spread
+    assert not Compared("kl", (50.0, 50.1), (), Published(71.27)).stands_out  # the paper gives none
+
+
+def test_fedavg_is_flagged_beyond_a_point() -> None:
+    assert FEDAVG.far_off
+    assert not Compared("fedavg", (69.5, 69.5), (), Published(70.49)).far_off
+    assert not FEDSSD.far_off  # only the baseline says whether the setting is the paper's
+
+
+def test_the_markdown_has_every_figure() -> None:
+    text = markdown([SIDE])
+    assert "| FedAvg | 69.00 ± 1.41 (2) | 70.49 ± 0.23 | -1.49 † ⚑ | 85 | 100 |" in text
+    assert "| FedSSD | 75.20 ± 0.20 (3) | 73.38 ± 0.46 | +1.82 † | 35 (2/3) | 33 |" in text
+    assert "| MOON | 71.00 (1) | 71.27 ± 0.14 | -0.27 | – | 62 |" in text
+    assert "| FedNTD | not run | 70.99 ± 0.24 | – | – | 51 |" in text
+    assert "FedAvg itself first hits that value in round 85" in text
+    assert "more than 1 from the published figure" in text
+
+
+def test_where_digits_stand_in_nothing_is_subtracted() -> None:
+    text = markdown([SIDE], "digits")
+    assert "**CIFAR-10**, on digits in its stead" in text
+    assert "difference" not in text
+    assert "⚑" not in text
+
+
+def test_the_csv_has_a_line_a_cell() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv([SIDE]))))
+    assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon", "fedntd"]
+    assert float(rows[0]["difference"]) == pytest.approx(-1.49)
+    assert (rows[1]["seeds"], rows[1]["rounds"], rows[1]["reached"], rows[1]["paper_rounds"]) == ("3", "35", "2", "33")
+    assert (rows[3]["accuracy"], rows[3]["difference"], rows[3]["stands_out"]) == ("", "", "0")
+
+
+def test_the_latex_is_a_table_of_methods_and_settings() -> None:
+    text = latex(EXPERIMENTS["table2"], [SIDE, Side("#K = 2, δ", (FEDAVG,))])
+    assert r"Method & CIFAR-10 & \#K = 2, $\delta$ \\" in text
+    assert r"FedAvg & 69.00$\pm 1.41$$^\dagger$ (70.49) & 69.00$\pm 1.41$$^\dagger$ (70.49) \\" in text
+    assert text.count("{") == text.count("}")
+    columns = text.split("\\hline")[2].strip().splitlines()
+    assert {line.count("&") for line in columns} == {2}
+
+
+CURVES = {
+    ("fedavg", 0): [0.5, 0.6],
+    ("fedavg", 1): [0.5, 0.7],
+    ("fedssd", 0): [0.6, 0.8],
+    ("fedssd", 1): [0.5, 0.6],
+}
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> dict[str, Path]:
+    """FedAvg and FedSSD on two seeds of Table 1's first column, as runs would leave them."""
+    (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar10")
+    found = {}
+    for cell in cells_of(place, [0, 1], ["fedavg", "fedssd"]):
+        folder = tmp_path / cell.name
+        folder.mkdir(parents=True)
+        seed, accuracies = cell.recipe.seed, CURVES[cell.recipe.method, cell.recipe.seed]
+        seconds = {"seconds": {"train": 1.5, "evaluate": 0.5}}
+        rounds = [{"round": n, "global": {"acc": a}, **seconds} for n, a in enumerate(accuracies, start=1)]
+        header = {"card": "some card", "torch": "2.11", "commit": "abc"}
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *rounds)))
+        (folder / "recipe.toml").write_text(cell.recipe.to_toml())
+        summary = {"method": cell.recipe.method, "seed": seed, "rounds": 2, "of_rounds": 2, "split_hash": f"s{seed}"}
+        summary |= {"final": {"acc": accuracies[-1]}, "bytes_up": 1, "bytes_down": 1}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        found[cell.key] = folder
+    return found
+
+
+def test_cells_are_read_from_finished_runs_and_t_is_paired_by_seed(done: dict[str, Path]) -> None:
+    """FedAvg ends at 0.6 and 0.7; FedSSD reaches 0.6 in round 1 and never 0.7."""
+    (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar10")
+    (side,) = compare_with_paper([place], done, [0, 1, 2])
+    cells = {cell.method: cell for cell in side.cells}
+    assert cells["fedavg"].accuracies == pytest.approx((60.0, 70.0))
+    assert cells["fedavg"].rounds == (2, 2)  # the null: its own first hit
+    assert cells["fedssd"].rounds == (1, None)
+    assert cells["moon"].accuracies == ()
+
+
+def test_the_documentation_shows_what_there_is_and_names_what_is_not(done: dict[str, Path], tmp_path: Path) -> None:
+    text = section(EXPERIMENTS["table1"], tmp_path, range(10))
+    assert len(done) == 4
+    assert "| FedAvg | 65.00 ± 7.07 (2) | 70.49 ± 0.23 | -5.49 ⚑ | 2 | 100 |" in text
+    assert "| MOON | not run |" in text
+    # four runs of two rounds of two seconds
+    assert "| CIFAR-10 | some card · torch 2.11 · commit abc | 0: `s0`, 1: `s1` | 16 |" in text
+    assert "Not run yet: CIFAR-100 (`table1-cifar100`), TinyImageNet (`table1-tiny-imagenet`)." in text
+    nothing = section(EXPERIMENTS["participation"], tmp_path, range(10))
+    assert nothing.startswith("Not run yet: CIFAR-10, C = 0.1")
