@@ -51,8 +51,8 @@ def local(norm: float, epsilon: float) -> tuple[list[Any], None]:
 SETTINGS: dict[str, tuple[list[Any], Wrap | None]] = {
     "neither clipping nor noise": ([], None),
     "clipped at 1": central(1.0, 0.0),
-    **{f"clipped at 1, noise at the server, multiplier {noise}": central(1.0, noise) for noise in (0.03, 0.1)},
-    **{f"clipped at 1, noise at the client, ε = {epsilon} a round": local(1.0, epsilon) for epsilon in (1000, 300)},
+    **{f"clipped at 1, noise at the server, multiplier {noise}": central(1.0, noise) for noise in (0.1, 1.0)},
+    **{f"clipped at 1, noise at the client, ε = {epsilon} a round": local(1.0, epsilon) for epsilon in (300, 30)},
 }
 
 
