@@ -74,5 +74,7 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 $(VENV)/tested: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
 	@$(call pip,--no-build-isolation --editable '.[test]')
-	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps triton==3.6.0
+	@$(BIN)/python -c 'import triton' 2>/dev/null \
+		|| $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps triton==3.6.0 \
+		|| echo "no Triton for this machine: its kernels are left out of the tests"
 	@touch $@
