@@ -57,7 +57,7 @@ class Bench:
         opened = time.process_time()
         (trained,) = self.engine.train([job])
         done = time.process_time()
-        close_job(self.run, job, trained)
+        self.run.move_on(close_job(self.run, job, trained))
         self.clients.append(done - opened)
         self.server.append(time.process_time() - done + opened - begun)
         self.steps = float(trained.work.steps.sum())

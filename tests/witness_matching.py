@@ -1,7 +1,8 @@
-"""PFNM and FedMA in plain numpy and PyTorch, written from their papers; nothing of fedssd is imported.
+"""PFNM and FedMA in plain numpy and PyTorch, written apart from ours; nothing of fedssd is imported.
 
-Assignments are found by trying every permutation, with the whole cost of PFNM's equation 9: prior mean, both variances,
-and the popularity of global units. Its columns for new global units are left out, because the width is capped.
+Assignments are found by trying every permutation, with PFNM's whole cost as its authors' code has it (but for a factor
+on the last term): prior mean, both variances, and the popularity of global units. Its columns for new
+global units are left out, because the width is capped.
 """
 
 from __future__ import annotations

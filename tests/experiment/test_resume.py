@@ -9,7 +9,6 @@ import random
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from fedssd.core import tree
 from fedssd.errors import UserError
 from fedssd.experiment import checkpoint, many, record
 from fedssd.experiment.checkpoint import SHARE, SOONEST, Cadence, sealed, unsealed
+from fedssd.experiment.commit import source_commit
 from fedssd.experiment.events import Event
 from fedssd.experiment.record import RunFolder
 
@@ -149,7 +149,13 @@ def test_more_rounds_later_equal_more_rounds_at_once() -> None:
     expected = whole()
     fedssd.run("scaffold", **KEYS, rounds=2, out="longer")
     assert main(["resume", "longer", "--rounds", "6", "--quiet"]) == 0
-    assert outcome(Path("longer")) == expected
+    assert _without_matrices(outcome(Path("longer"))) == _without_matrices(expected)
+
+
+def _without_matrices(found: dict[str, Any]) -> dict[str, Any]:
+    """A run that was extended keeps the confusion matrices of the rounds that were once its last."""
+    rounds = [{key: value for key, value in line.items() if key != "confusion"} for line in found["rounds"]]
+    return {**found, "rounds": rounds}
 
 
 def test_fewer_rounds_than_there_are_is_refused(capsys: Captured) -> None:
@@ -534,13 +540,14 @@ def test_a_comparison_asked_for_otherwise_is_refused(capsys: Captured) -> None:
 def test_a_sweep_goes_on(capsys: Captured) -> None:
     words = ["sweep", *RUN, "--method", "fedprox", "--grid", "fedprox.mu=0.1,1", "--seeds", "0,1", "--workers", "1"]
     assert main([*words, "--out", "whole", "--quiet", "--json"]) == 0
-    expected = {run.name: outcome(run) for run in Path("whole").iterdir() if run.is_dir()}
+    expected = {run.name: _without_matrices(outcome(run)) for run in Path("whole").iterdir() if run.is_dir()}
     assert len(expected) == 4
     assert main([*words, "--out", "more", "--quiet", "--rounds", "2"]) == 0
     capsys.readouterr()
     assert main(["resume", "more", "--rounds", "6", "--workers", "1", "--quiet", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["cells"]) == 2
-    assert {run.name: outcome(run) for run in Path("more").iterdir() if run.is_dir()} == expected
+    found = {run.name: _without_matrices(outcome(run)) for run in Path("more").iterdir() if run.is_dir()}
+    assert found == expected
 
 
 def test_a_run_that_went_side_by_side_is_not_resumed_alone(capsys: Captured) -> None:
@@ -556,14 +563,9 @@ def test_a_run_that_went_side_by_side_is_not_resumed_alone(capsys: Captured) -> 
 
 
 def test_the_record_says_which_commit_ran() -> None:
-    record.commit.cache_clear()  # somebody may commit while tests run
     folder = interrupted("stopped", rounds=1)
-    package = Path(fedssd.__file__).resolve().parent
-    asked = ["git", "-C", str(package), "rev-parse", "HEAD"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False)
-    checkout = said.returncode == 0 and (package.parents[1] / "pyproject.toml").exists()
     header = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
-    assert header["commit"] == (said.stdout.strip() if checkout else None)
+    assert header["commit"] == source_commit()
     assert fedssd.run("scaffold", **KEYS, rounds=2, out=folder, resume=True).rounds[-1]["round"] == 2
     header = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
     assert [entry["round"] for entry in header["resumed"]] == [1]
