@@ -13,6 +13,7 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.mixed import Mixed
+from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
 from fedssd.deployment.samples import fitted, read_node, resized
 from fedssd.deployment.settings import recipe_of
@@ -52,8 +53,13 @@ class Trainer:
         return len(self.engine.world.y)
 
     @cached_property
-    def weights(self) -> Tree:
-        """The model this client starts from, which follows from the seed."""
+    def form(self) -> Tree:
+        """Names, shapes and dtypes of the model's weights; drawing the first ones takes seconds with a large model."""
+        module, dtype = self.design.modules[self.model], self.design.dtype
+        return tree.map_tree(lambda w: w.to(dtype) if w.is_floating_point() else w, weights_of(module))
+
+    def own_weights(self) -> Tree:
+        """The model this client starts from where none is sent; it follows from the seed."""
         return tree.map_tree(lambda leaf: leaf.to(self.engine.world.device), self.design.weights()[self.model])
 
     def train(self, order: Order, keeper: Keeper) -> Reply:
@@ -62,7 +68,8 @@ class Trainer:
         sent = tree.map_tree(lambda leaf: leaf.to(world.device), order.sent)
         method = method_at(self.design.method, recipe, order.round - 1)
         kept = NodeMemory(keeper, order.run)
-        memory, fresh = kept.at(order.accepted, method.local.memory({"weights": self.weights, **sent}))
+        start = sent if "weights" in sent else {"weights": self.own_weights(), **sent}
+        memory, fresh = kept.at(order.accepted, method.local.memory(start))
         memory = tree.map_tree(lambda leaf: leaf.to(world.device), memory)
         rows = torch.arange(self.samples, device=world.device)
         public = None if order.public is None else order.public.to(world.device)
@@ -117,7 +124,7 @@ def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[
     def train(message: Message, context: Context) -> Message:
         """One round of local training."""
         found = ready(message, context)
-        content: RecordDict = answer(found.train(read_order(message.content, found.weights), keeper_of(context)))
+        content: RecordDict = answer(found.train(read_order(message.content, found.form), keeper_of(context)))
         return Message(content, reply_to=message)
 
     return app
