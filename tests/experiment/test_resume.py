@@ -188,7 +188,7 @@ def test_a_stop_within_a_round_keeps_the_round_before(monkeypatch: pytest.Monkey
 
     expected = whole()
     for number, (place, name) in enumerate(
-        ((ReferenceEngine, "train"), (ReferenceEngine, "evaluate"), (run, "close_round"), (run, "_line"))
+        ((ReferenceEngine, "train"), (ReferenceEngine, "evaluate"), (run, "close_round"), (run, "round_line"))
     ):
         plain, calls = getattr(place, name), iter(range(100))
 

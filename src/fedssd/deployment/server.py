@@ -39,9 +39,9 @@ from fedssd.experiment.run import (
     Clock,
     Closed,
     Run,
-    _evaluate,
-    _line,
+    evaluate_closed,
     open_job,
+    round_line,
     start,
 )
 
@@ -141,7 +141,7 @@ class ServedRun:
             evaluation = self._evaluate(job, Closed(state, received))
         slowest = outcome.slowest if math.isfinite(outcome.slowest) else 0.0
         seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": slowest}.items()}
-        line = _line(run, job, received, evaluation, seconds) | {"clients": opened.clients}
+        line = round_line(run, job, received, evaluation, seconds) | {"clients": opened.clients}
         if run.folder:
             run.folder.add(line)
         run.lines.append(line)
@@ -156,7 +156,7 @@ class ServedRun:
         federation, trained = self.run.federation, closed.received.trained
         local = federation.recipe.evaluate_local and bool(trained.local)
         federation = replace(federation, recipe=replace(federation.recipe, evaluate_local=local))
-        return _evaluate(federation, self.engine, [closed], [job], [trained])[0]
+        return evaluate_closed(federation, self.engine, [closed], [job], [trained])[0]
 
     def conclude(self) -> None:
         """Summary and weights, as far as the run has come."""

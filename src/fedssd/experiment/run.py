@@ -337,10 +337,10 @@ def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
     with clock.measure("server"):
         closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
     with clock.measure("evaluate"):
-        evaluations = _evaluate(runs[0].federation, engine, closed, jobs, trained)
+        evaluations = evaluate_closed(runs[0].federation, engine, closed, jobs, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
-    return closed, [_line(run, job, one.received, evaluation, seconds) for run, job, one, evaluation in found]
+    return closed, [round_line(run, job, one.received, evaluation, seconds) for run, job, one, evaluation in found]
 
 
 def open_job(run: Run) -> Job:
@@ -363,9 +363,10 @@ def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     return Closed(state, received)
 
 
-def _evaluate(
+def evaluate_closed(
     federation: Federation, engine: Engine, closed: list[Closed], jobs: list[Job], trained: list[Trained]
 ) -> Sequence[Evaluation | None]:
+    """For each run what is measured after the round, or nothing where this round is not evaluated."""
     recipe, now = federation.recipe, closed[0].state.round
     if now % recipe.evaluate_every and now < recipe.rounds:
         return [None] * len(closed)
@@ -373,7 +374,9 @@ def _evaluate(
     return evaluate_round(engine, federation.net, weights, jobs, trained, population, recipe.evaluate_local)
 
 
-def _line(run: Run, job: Job, received: Received, evaluation: Evaluation | None, seconds: dict[str, float]) -> Line:
+def round_line(
+    run: Run, job: Job, received: Received, evaluation: Evaluation | None, seconds: dict[str, float]
+) -> Line:
     """A round's record. ``forgetting`` is the new global model's accuracy less the mean of the local models'."""
     line: Line = {"round": job.round + 1}
     if evaluation is not None:
