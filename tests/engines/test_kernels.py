@@ -15,12 +15,13 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs, weights_of
+from fedssd.core.step import mean_loss
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
 from fedssd.engines.kernels import cpu_pool, layers
 from fedssd.engines.kernels.net import Losses, StackedNet
 from fedssd.engines.vectorised import VectorisedEngine
-from fedssd.methods.fedssd import weighted_square
+from fedssd.methods.fedssd import distillation_weights, selective_distillation, shares, weighted_square
 
 MODELS, BATCH = 2, 2
 Weights = dict[str, dict[str, Tensor]]
@@ -50,7 +51,10 @@ class Layers(nn.Module):
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What was asked of the kernels: the layer and what went into it."""
     made: list[tuple[Any, ...]] = []
-    for name in ("convolve", "linear", "entropy", "weighted_square", "largest"):
+    for name in (
+        "convolve", "linear", "largest", "entropy", "weighted_square", "distillation_weights", "shares", "cosine",
+        "mean_loss",
+    ):  # fmt: skip
         function = getattr(layers, name)
 
         def note(*args: Any, _name: str = name, _function: Any = function) -> Tensor:
@@ -114,19 +118,47 @@ def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
 
 def test_losses(calls: list[tuple[Any, ...]]) -> None:
     pytest.importorskip("triton", reason="the kernels are written in Triton")
-    logits, weight = torch.randn(MODELS, 4, 3, requires_grad=True), torch.rand(MODELS, 4, 3)
-    y = torch.randint(0, 3, (MODELS, 4))
+    logits, teacher = torch.randn(MODELS, 4, 3, requires_grad=True), torch.randn(MODELS, 4, 3)
+    y, mask, matrix = torch.randint(0, 3, (MODELS, 4)), torch.tensor([1.0, 1, 0, 1]), torch.rand(3, 3)
+    m_max, floor, exponent = torch.rand(3, MODELS)
 
-    def total(z: Tensor, labels: Tensor, m: Tensor) -> Tensor:
-        return F.cross_entropy(z, labels, reduction="none") + weighted_square(z - 1, m, "inside", "sum")
+    def total(z: Tensor, labels: Tensor, t: Tensor, *numbers: Tensor) -> tuple[Tensor, Tensor]:
+        entropy = F.cross_entropy(z, labels, reduction="none")
+        weight = distillation_weights(t, labels, matrix, numbers[1], numbers[2])
+        penalty = weighted_square(z, t, weight, numbers[0], "inside", "sum") + F.cosine_similarity(z, t, dim=-1)
+        return mean_loss(mask, entropy, penalty, *shares(weight))
 
-    expected = vmap(total)(logits, y, weight)
-    (slope,) = torch.autograd.grad(expected.square().sum(), logits)
+    def values(of: Any) -> list[Tensor]:
+        loss, sums = of(total)
+        return [loss, sums.detach(), torch.autograd.grad(loss.square().sum(), logits)[0]]
+
+    def single(function: Any) -> Any:  # one model, without vmap
+        rows = [part[0] for part in (logits, y, teacher, m_max, floor, exponent)]
+        return function(*rows)
+
+    for of in (lambda f: vmap(f)(logits, y, teacher, m_max, floor, exponent), single):
+        expected = values(of)
+        assert not calls
+        with Losses():
+            found = values(of)
+        for ours, theirs in zip(found, expected, strict=True):
+            close(ours, theirs)
+        assert [call[0] for call in calls] == [
+            "entropy", "distillation_weights", "weighted_square", "cosine", "shares", "mean_loss",
+        ]  # fmt: skip
+        calls.clear()
+
+
+def test_what_the_losses_kernels_do_not_cover_stays_torchs(calls: list[tuple[Any, ...]]) -> None:
+    logits, y = torch.randn(4, 3, dtype=torch.float64), torch.randint(0, 3, (4,))
     with Losses():
-        found = vmap(total)(logits, y, weight)
-    close(found, expected)
-    close(torch.autograd.grad(found.square().sum(), logits)[0], slope)
-    assert [call[0] for call in calls] == ["entropy", "weighted_square"]
+        found = F.cross_entropy(logits, y, reduction="none"), F.cosine_similarity(logits.T, logits.T, dim=0)
+        F.cosine_similarity(logits.float(), logits.float().requires_grad_(True), dim=-1)
+        selective_distillation(logits.float(), logits.float(), y, torch.eye(3))
+        mean_loss(torch.ones(4), *torch.rand(6, 4))
+    close(found[0], -logits.log_softmax(1).gather(1, y[:, None])[:, 0])
+    close(found[1], torch.ones(4, dtype=torch.float64))
+    assert not calls
 
 
 class Tiny(nn.Module):

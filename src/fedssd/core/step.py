@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from fedssd.core import tree
 from fedssd.core.contract import Batch, Method
 from fedssd.core.net import Net
+from fedssd.core.overriding import overridable
 from fedssd.core.tree import Tree
 
 
@@ -28,16 +29,23 @@ def begin(method: Method, weights: Tree, figures: Tree) -> Progress:
     return Progress(weights, method.solver.init(weights["params"]), figures)
 
 
+class Figures(NamedTuple):
+    """Sums over a batch's samples; the run divides by the count at the end of the round."""
+
+    names: tuple[str, ...]
+    sums: Tensor  # [F]
+
+
 def objective(
     method: Method, net: Net, params: Tree, buffers: Tree, sent: Tree, memory: Tree, batch: Batch, target: Tree
-) -> tuple[Tensor, tuple[Tree, Tree]]:
+) -> tuple[Tensor, tuple[Tree, Figures]]:
     """The loss a client minimises on a batch; beside it the new buffers and the step's figures."""
     out, buffers = net.train({"params": params, "buffers": buffers}, batch.x)
     entropy = _cross_entropy(method, out.logits, batch)  # [B]
     penalty = method.local.penalty(out, batch, target, params, sent, memory)
-    count = batch.mask.sum().clamp(min=1)
-    loss = ((entropy + penalty) * batch.mask).sum() / count
-    return loss, (buffers, _figures(method, batch, target, entropy.detach(), penalty.detach()))
+    distilled = method.local.distilled(batch, target)
+    loss, sums = mean_loss(batch.mask, entropy, penalty, *distilled.values())
+    return loss, (buffers, Figures(("entropy", "penalty", *distilled, "count"), sums))
 
 
 def _cross_entropy(method: Method, logits: Tensor, batch: Batch) -> Tensor:
@@ -46,17 +54,19 @@ def _cross_entropy(method: Method, logits: Tensor, batch: Batch) -> Tensor:
     return F.cross_entropy(logits, batch.y.clamp(min=0), reduction="none") * batch.labelled
 
 
-def _figures(method: Method, batch: Batch, target: Tree, entropy: Tensor, penalty: Tensor) -> Tree:
-    """Sums over the batch's samples; the run divides by the count at the end of the round."""
-    count = torch.ones_like(entropy)
-    per_sample = {"entropy": entropy, "penalty": penalty, **method.local.distilled(batch, target), "count": count}
-    stacked = torch.stack([value.expand_as(entropy) for value in per_sample.values()])  # [F, B]
-    return dict(zip(per_sample, (stacked * batch.mask).sum(-1).unbind(), strict=True))
+@overridable
+def mean_loss(mask: Tensor, entropy: Tensor, penalty: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of entropy + penalty over the samples that count; and what each term sums to, with their number."""
+    loss = ((entropy + penalty) * mask).sum() / mask.sum().clamp(min=1)
+    terms = (entropy.detach(), penalty.detach(), *others, torch.ones_like(mask))
+    stacked = torch.stack([term.expand_as(entropy) for term in terms])  # [F, B]
+    return loss, (stacked * mask).sum(-1)
 
 
-def gradient(
-    loss_of: Callable[[Tree], tuple[Tensor, tuple[Tree, Tree]]], params: Tree
-) -> tuple[Tree, tuple[Tree, Tree]]:
+Beside = TypeVar("Beside")
+
+
+def gradient(loss_of: Callable[[Tree], tuple[Tensor, Beside]], params: Tree) -> tuple[Tree, Beside]:
     """The gradient of a loss and what came beside it.
 
     The loss may be one number, or one per model for stacked parameters: models do not share parameters, so the
@@ -65,11 +75,11 @@ def gradient(
     with torch.enable_grad():
         active = tree.map_tree(lambda p: p.detach().requires_grad_(True), params)
         loss, beside = loss_of(active)
-        found = torch.autograd.grad(loss.sum(), tree.leaves(active), allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(
+            loss, tree.leaves(active), torch.ones_like(loss), allow_unused=True, materialize_grads=True
+        )
     remaining = iter(found)
-    buffers, figures = beside
-    gradients = tree.map_tree(lambda _: next(remaining), params)
-    return gradients, (tree.map_tree(torch.detach, buffers), tree.map_tree(torch.detach, figures))
+    return tree.map_tree(lambda _: next(remaining), params), beside
 
 
 def local_step(
@@ -77,11 +87,12 @@ def local_step(
 ) -> Progress:
     """One SGD step on a batch."""
     weights, velocity, figures = progress
-    gradients, (buffers, now) = gradient(
+    gradients, (buffers, (names, sums)) = gradient(
         lambda params: objective(method, net, params, weights["buffers"], sent, memory, batch, target),
         weights["params"],
     )
     moved, velocity = method.solver.step(weights["params"], velocity, gradients)
     params = method.server.hold(sent, weights["params"], moved)
+    now: Tree = dict(zip(names, sums.detach().unbind(), strict=True))
     total = tree.map_tree(torch.add, figures, now) if figures else now
-    return Progress({"params": params, "buffers": buffers}, velocity, total)
+    return Progress({"params": params, "buffers": tree.map_tree(torch.detach, buffers)}, velocity, total)

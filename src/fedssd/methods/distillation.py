@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from fedssd.core.contract import Auxiliary
 from fedssd.core.net import Net
+from fedssd.core.overriding import overridable
 from fedssd.core.tree import Tree
 
 
@@ -29,6 +30,7 @@ def kl_divergence(teacher: Tensor, student: Tensor, temperature: float | Tensor)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
+@overridable
 def confusion_counts(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
     """counts[k1, k2]: how many samples of class k1 the model calls k2."""
     exact = torch.promote_types(logits.dtype, torch.float32)  # half precision cannot count past 256

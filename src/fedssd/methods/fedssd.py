@@ -32,6 +32,7 @@ def sample_credibility(teacher_logits: Tensor, labels: Tensor, exponent: float |
     return 1 - (1 - probability).clamp(min=0) ** exponent
 
 
+@overridable
 def distillation_weights(
     teacher_logits: Tensor,
     labels: Tensor,
@@ -46,11 +47,19 @@ def distillation_weights(
 
 
 @overridable
-def weighted_square(difference: Tensor, weight: Tensor, square: str, reduction: str) -> Tensor:
-    """‖M ⊙ difference‖² per sample, or Σ M ⊙ difference² with the weight outside the square."""
-    scale = weight.square() if square == "inside" else weight
-    terms = scale * difference.square()  # [B, K]
+def weighted_square(
+    logits: Tensor, teacher_logits: Tensor, weight: Tensor, m_max: float | Tensor, square: str, reduction: str
+) -> Tensor:
+    """‖M ⊙ (z_g − z)‖² per sample with M = M_max · weight, or Σ M ⊙ (z_g − z)² with M outside the square."""
+    scale = m_max * weight
+    terms = (scale.square() if square == "inside" else scale) * (teacher_logits - logits).square()  # [B, K]
     return terms.sum(-1) if reduction == "sum" else terms.mean(-1)
+
+
+@overridable
+def shares(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each sample's weights [B, K] the mean, and the share above zero."""
+    return weight.mean(-1), (weight > 0).to(weight.dtype).mean(-1)
 
 
 def selective_distillation(
@@ -70,8 +79,8 @@ def selective_distillation(
     The teacher's logits and the credibility matrix are constants: no gradient flows into them.
     """
     teacher_logits, credibility = teacher_logits.detach(), credibility.detach()
-    weight = m_max * distillation_weights(teacher_logits, labels, credibility, floor, exponent)
-    return weighted_square(teacher_logits - logits, weight, square, reduction)
+    weight = distillation_weights(teacher_logits, labels, credibility, floor, exponent)
+    return weighted_square(logits, teacher_logits, weight, m_max, square, reduction)
 
 
 @dataclass(frozen=True)
@@ -113,12 +122,10 @@ class FedSSD(Local):
         return {"logits": logits, "weight": weight}
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
-        difference = target["logits"] - out.logits
-        value = weighted_square(difference, self.m_max * target["weight"], self.square, self.reduction)
+        value = weighted_square(out.logits, target["logits"], target["weight"], self.m_max, self.square, self.reduction)
         if self.normaliser == "dataset":
             return value * (batch.mask.sum() / batch.samples)
         return value / 2 if self.normaliser == "half" else value
 
     def distilled(self, batch: Batch, target: Tree) -> dict[str, Tensor]:
-        weight = target["weight"]
-        return {"weight": weight.mean(-1), "active": (weight > 0).to(weight.dtype).mean(-1)}
+        return dict(zip(("weight", "active"), shares(target["weight"]), strict=True))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -16,11 +18,20 @@ BLOCK = 1024
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gather(
-    images, index, shifts, mean, std, out,
+    images, index, shifts, mean, std, out, place_of_step, y, mask, y_now, mask_now, per_step, STEPPED: tl.constexpr,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, PAD: tl.constexpr, REFLECT: tl.constexpr,
     NORMALISE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    # With STEPPED, of many steps' visits only those of one step, whose number the device knows; their labels and their
+    # part in the batch come along.
     visit = tl.program_id(0).to(tl.int64)
+    out += visit * (C * H * W)
+    if STEPPED:
+        now = visit
+        visit += tl.load(place_of_step) * per_step
+        if tl.program_id(1) == 0:
+            tl.store(y_now + now, tl.load(y + visit))
+            tl.store(mask_now + now, tl.load(mask + visit))
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     known = place < C * H * W
     channel, row, column = place // (H * W), place // W % H, place % W
@@ -42,7 +53,7 @@ def _gather(
         value = tl.div_rn(
             value - tl.load(mean + channel, mask=known, other=0.0), tl.load(std + channel, mask=known, other=1.0)
         )
-    tl.store(out + visit * (C * H * W) + place, value, mask=known)
+    tl.store(out + place, value, mask=known)
 
 
 def covers(pipeline: Pipeline, images: Tensor, dtype: torch.dtype) -> bool:
@@ -51,21 +62,54 @@ def covers(pipeline: Pipeline, images: Tensor, dtype: torch.dtype) -> bool:
     return plain and images.dtype == torch.uint8 and images.ndim == 4 and dtype == torch.float32
 
 
-def train(pipeline: Pipeline, images: Tensor, index: Tensor, key: Tensor) -> Tensor:
-    """What :meth:`Pipeline.train` gives, to the bit: [..., C, H, W] for an index of [...]."""
-    channels, height, width = images.shape[1:]
-    index = index.contiguous()
-    out = torch.empty(*index.shape, channels, height, width, device=images.device)
+class Visits(NamedTuple):
+    """Which stored sample is visited when, and how it is cropped and flipped: [S, M, B]."""
+
+    sample: Tensor
+    shifts: Tensor  # 4 · (row · (2 · pad + 1) + column) + flipped
+
+
+def visits(pipeline: Pipeline, index: Tensor, key: Tensor) -> Visits:
+    """The crops and flips that the pipeline draws from the keys."""
     place = key.new_zeros(key.shape)
     if pipeline.pad:
         across = 2 * pipeline.pad + 1
         place = below(across, bits(key, ROW)) * across + below(across, bits(key, COLUMN))
     flipped = bits(key, FLIP) >> 31 if pipeline.flip else key.new_zeros(key.shape)
-    shifts = (4 * place + flipped).to(torch.int32).contiguous()
-    mean, std = (constant(values or (0.0,), torch.float32, images.device) for values in (pipeline.mean, pipeline.std))
-    grid = (index.numel(), triton.cdiv(channels * height * width, BLOCK))
-    _gather[grid](
-        images, index, shifts, mean, std, out, channels, height, width, pipeline.pad, pipeline.padding == "reflect",
-        bool(pipeline.mean), BLOCK,
-    )  # fmt: skip
+    return Visits(index.contiguous(), (4 * place + flipped).to(torch.int32).contiguous())
+
+
+def train(pipeline: Pipeline, images: Tensor, index: Tensor, key: Tensor) -> Tensor:
+    """What :meth:`Pipeline.train` gives, to the bit: [..., C, H, W] for an index of [...]."""
+    made = visits(pipeline, index, key)
+    out = torch.empty(*index.shape, *images.shape[1:], device=images.device)
+    some = made.sample  # stands in for what is not read
+    _launch(pipeline, images, made, out, False, some, some, some, some, some, 0)
     return out
+
+
+def at_step(
+    pipeline: Pipeline, images: Tensor, made: Visits, y: Tensor, mask: Tensor, step: Tensor, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The batches of the step whose number the device knows, for the first ``width`` models: x, y and mask.
+
+    Visits, labels and mask are [S, M, B] without gaps.
+    """
+    models, batch = y.shape[1:]
+    x = torch.empty(width, batch, *images.shape[1:], device=images.device)
+    y_now, mask_now = y.new_empty(width, batch), mask.new_empty(width, batch)
+    _launch(pipeline, images, made, x, True, step, y, mask, y_now, mask_now, models * batch)
+    return x, y_now, mask_now
+
+
+def _launch(
+    pipeline: Pipeline, images: Tensor, made: Visits, out: Tensor, stepped: bool, step: Tensor, y: Tensor,
+    mask: Tensor, y_now: Tensor, mask_now: Tensor, per_step: int,
+) -> None:  # fmt: skip
+    channels, height, width = images.shape[1:]
+    mean, std = (constant(values or (0.0,), torch.float32, images.device) for values in (pipeline.mean, pipeline.std))
+    size = channels * height * width
+    _gather[(out.numel() // size, triton.cdiv(size, BLOCK))](
+        images, made.sample, made.shifts, mean, std, out, step, y, mask, y_now, mask_now, per_step, stepped,
+        channels, height, width, pipeline.pad, pipeline.padding == "reflect", bool(pipeline.mean), BLOCK,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ weights are one stacked tensor, and the second, which knows only stacked tensors
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,10 +39,43 @@ def entropy(logits: Tensor, y: Tensor) -> Tensor:
     return found
 
 
-def weighted_square(difference: Tensor, weight: Tensor, inside: bool, mean: bool) -> Tensor:
-    """Each sample's weighted square; no gradient flows into the weight."""
-    found: Tensor = _apply(_WeightedSquare, difference, weight, (inside, mean))
+def weighted_square(
+    logits: Tensor, teacher: Tensor, weight: Tensor, scale: Tensor, inside: bool, mean: bool
+) -> Tensor:  # fmt: skip
+    """Each sample's weighted square; gradients flow into the logits alone."""
+    found: Tensor = _apply(_WeightedSquare, logits, teacher, weight, scale, (inside, mean))
     return found
+
+
+def distillation_weights(logits: Tensor, y: Tensor, credibility: Tensor, floor: Tensor, exponent: Tensor) -> Tensor:
+    """FedSSD's weights of each sample and class; no gradient flows through them."""
+    found: Tensor = _apply(_DistillationWeights, logits, y, credibility, floor, exponent)
+    return found
+
+
+def shares(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Each sample's mean weight, and the share of classes where it is above zero."""
+    found: tuple[Tensor, Tensor] = _apply(_Shares, weight)
+    return found
+
+
+def cosine(a: Tensor, b: Tensor, eps: float) -> Tensor:
+    """The cosine between rows; gradients flow into the first alone."""
+    found: Tensor = _apply(_Cosine, a, b, eps)
+    return found
+
+
+def mean_loss(mask: Tensor, *terms: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of the first two terms over the samples that count, and the sums of all."""
+    found: tuple[Tensor, Tensor] = _apply(_MeanLoss, mask, *(term.expand_as(mask) for term in terms))
+    return found
+
+
+def confusion_counts(logits: Tensor, y: Tensor) -> Tensor:
+    """What every model [M] calls the samples of each class; nothing flows back."""
+    from fedssd.engines.kernels import loss
+
+    return loss.confusion_counts(logits, y)
 
 
 def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
@@ -225,12 +259,25 @@ def _pools(x: Tensor) -> Any:
     return pool
 
 
+def _stacked(info: Any, in_dims: tuple[Any, ...], parts: tuple[Any, ...]) -> list[Any]:
+    return [
+        _front(part, dim, info.batch_size) if isinstance(part, Tensor) else part
+        for part, dim in zip(parts, in_dims, strict=True)
+    ]
+
+
+def _one(function: Callable[..., Any], *parts: Any) -> Any:
+    """A function of stacked tensors for a single model, whose tensors have no axis of models."""
+    found = function(*(part[None] if isinstance(part, Tensor) else part for part in parts))
+    return tuple(part[0] for part in found) if isinstance(found, tuple) else found[0]
+
+
 class _Entropy(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import loss
 
-        return loss.entropy(logits, y)
+        return loss.entropy(logits, y) if logits.ndim == 3 else _one(loss.entropy, logits, y)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -243,38 +290,127 @@ class _Entropy(torch.autograd.Function):
         from fedssd.engines.kernels import loss
 
         y, probability = ctx.saved_tensors
+        if probability.ndim == 2:
+            return _one(loss.entropy_gradient, probability, y, slope), None
         return loss.entropy_gradient(probability, y, slope), None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, Any], logits: Tensor, y: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        stacked = [_front(part, dim, info.batch_size) for part, dim in zip((logits, y), in_dims, strict=True)]
-        return _apply(_Entropy, *stacked), (0, 0)
+    def vmap(info: Any, in_dims: tuple[Any, ...], *parts: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        return _apply(_Entropy, *_stacked(info, in_dims, parts)), (0, 0)
 
 
 class _WeightedSquare(torch.autograd.Function):
     @staticmethod
-    def forward(difference: Tensor, weight: Tensor, how: tuple[bool, bool]) -> Tensor:
+    def forward(logits: Tensor, teacher: Tensor, weight: Tensor, scale: Tensor, how: tuple[bool, bool]) -> Tensor:
         from fedssd.engines.kernels import loss
 
-        return loss.weighted_square(difference, weight, *how)
+        parts = (logits, teacher, weight, scale, *how)
+        return loss.weighted_square(*parts) if logits.ndim == 3 else _one(loss.weighted_square, *parts)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        difference, weight, ctx.how = inputs
-        ctx.save_for_backward(difference, weight)
+        *parts, ctx.how = inputs
+        ctx.save_for_backward(*parts)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        from fedssd.engines.kernels import loss
+
+        parts = (*ctx.saved_tensors, slope, *ctx.how)
+        by_logits = (
+            loss.weighted_square_gradient(*parts) if slope.ndim == 2 else _one(loss.weighted_square_gradient, *parts)
+        )
+        return by_logits, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *parts: Any) -> tuple[Tensor, int]:
+        return _apply(_WeightedSquare, *_stacked(info, in_dims, parts)), 0
+
+
+class _DistillationWeights(torch.autograd.Function):
+    @staticmethod
+    def forward(logits: Tensor, y: Tensor, credibility: Tensor, floor: Tensor, exponent: Tensor) -> Tensor:
+        from fedssd.engines.kernels import loss
+
+        parts = (logits, y, credibility, floor, exponent)
+        return loss.distillation_weights(*parts) if logits.ndim == 3 else _one(loss.distillation_weights, *parts)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *parts: Any) -> tuple[Tensor, int]:
+        return _apply(_DistillationWeights, *_stacked(info, in_dims, parts)), 0
+
+
+class _Shares(torch.autograd.Function):
+    @staticmethod
+    def forward(weight: Tensor) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import loss
+
+        return loss.shares(weight) if weight.ndim == 3 else _one(loss.shares, weight)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG004
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *parts: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        return _apply(_Shares, *_stacked(info, in_dims, parts)), (0, 0)
+
+
+class _Cosine(torch.autograd.Function):
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, eps: float) -> Tensor:
+        from fedssd.engines.kernels import loss
+
+        return loss.cosine(a, b, eps) if a.ndim == 3 else _one(loss.cosine, a, b, eps)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        a, b, ctx.eps = inputs
+        ctx.save_for_backward(a, b)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
         from fedssd.engines.kernels import loss
 
-        difference, weight = ctx.saved_tensors
-        return loss.weighted_square_gradient(difference, weight, slope, *ctx.how), None, None
+        parts = (*ctx.saved_tensors, slope, ctx.eps)
+        by_a = loss.cosine_gradient(*parts) if slope.ndim == 2 else _one(loss.cosine_gradient, *parts)
+        return by_a, None, None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], difference: Tensor, weight: Tensor, how: tuple[bool, bool]
-    ) -> tuple[Tensor, int]:
-        stacked = [_front(part, dim, info.batch_size) for part, dim in zip((difference, weight), in_dims, strict=False)]
-        return _apply(_WeightedSquare, *stacked, how), 0
+    def vmap(info: Any, in_dims: tuple[Any, ...], *parts: Any) -> tuple[Tensor, int]:
+        return _apply(_Cosine, *_stacked(info, in_dims, parts)), 0
+
+
+class _MeanLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(mask: Tensor, *terms: Tensor) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import loss
+
+        return loss.mean_loss(mask, *terms) if mask.ndim == 2 else _one(loss.mean_loss, mask, *terms)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.others = len(inputs) - 3
+        ctx.save_for_backward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        from fedssd.engines.kernels import loss
+
+        mask, sums = ctx.saved_tensors
+        each = (
+            loss.mean_loss_gradient(mask, sums, slope)
+            if mask.ndim == 2
+            else _one(loss.mean_loss_gradient, mask, sums, slope)
+        )
+        return (None, each, each, *[None] * ctx.others)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *parts: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        return _apply(_MeanLoss, *_stacked(info, in_dims, parts)), (0, 0)

@@ -16,12 +16,16 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fedssd.core.net import Net, Outputs
+from fedssd.core.step import mean_loss
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels import layers
-from fedssd.methods.fedssd import weighted_square
+from fedssd.methods.distillation import confusion_counts
+from fedssd.methods.fedssd import distillation_weights, shares, weighted_square
 
 MOST_CHANNELS, LARGEST_KERNEL = 32, 7  # above these a library's convolution fills the device
 MOST_UNITS, MOST_CLASSES = 1024, 1024
+MOST_CREDIBLE = 128  # classes whose credibility matrix one program holds
+MOST_TERMS, MOST_SAMPLES = 4, 4096  # that one program sums up
 
 
 class StackedNet(Net):
@@ -43,7 +47,7 @@ class StackedNet(Net):
 
 
 class Losses(TorchFunctionMode):
-    """Sends cross-entropy and FedSSD's weighted square to their kernels."""
+    """Sends cross-entropy, cosines, FedSSD's terms, means over a batch and confusion counts to their kernels."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -51,12 +55,57 @@ class Losses(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.cross_entropy and _each_sample(*args, **kwargs) and _few_classes(args[0]):
             return layers.entropy(*args[:2])
-        if func is weighted_square and not kwargs and _few_classes(args[0]) and not args[1].requires_grad:
-            difference, weight, square, reduction = args
-            return layers.weighted_square(
-                difference, weight.expand_as(difference), square == "inside", reduction == "mean"
-            )
-        return func(*args, **kwargs)
+        ours = _LOSSES.get(func)
+        found = None if ours is None else ours(*args, **kwargs)
+        return func(*args, **kwargs) if found is None else found
+
+
+def _weighted_square(
+    logits: Tensor, teacher: Tensor, weight: Tensor, m_max: float | Tensor, square: str, reduction: str
+) -> Tensor | None:
+    if not (_few_classes(logits) and isinstance(m_max, Tensor)) or teacher.requires_grad or weight.requires_grad:
+        return None
+    teacher, weight = teacher.expand_as(logits), weight.expand_as(logits)
+    return layers.weighted_square(logits, teacher, weight, m_max, square == "inside", reduction == "mean")
+
+
+def _distillation_weights(
+    logits: Tensor, y: Tensor, credibility: Tensor, floor: float | Tensor, exponent: float | Tensor
+) -> Tensor | None:
+    numbers = isinstance(floor, Tensor) and isinstance(exponent, Tensor)
+    if not (numbers and _few_classes(logits, MOST_CREDIBLE)) or logits.requires_grad:
+        return None
+    return layers.distillation_weights(logits, y, credibility, floor, exponent)  # type: ignore[arg-type]
+
+
+def _shares(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+    return layers.shares(weight) if _few_classes(weight) and not weight.requires_grad else None
+
+
+def _cosine(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor | None:
+    same = x1.shape == x2.shape and dim in (-1, x1.ndim - 1) and x2.dtype == torch.float32
+    return layers.cosine(x1, x2, eps) if same and _few_classes(x1) and not x2.requires_grad else None
+
+
+def _mean_loss(mask: Tensor, *terms: Tensor) -> tuple[Tensor, Tensor] | None:
+    plain = mask.ndim == 1 and len(mask) <= MOST_SAMPLES and all(term.dtype == torch.float32 for term in (mask, *terms))
+    fixed = not any(term.requires_grad for term in (mask, *terms[2:]))
+    return layers.mean_loss(mask, *terms) if plain and fixed and len(terms) <= MOST_TERMS else None
+
+
+def _confusion_counts(logits: Tensor, y: Tensor, classes: int) -> Tensor | None:
+    covered = logits.ndim == 3 and logits.dtype == torch.float32 and logits.shape[-1] == classes <= MOST_CLASSES
+    return layers.confusion_counts(logits, y) if covered else None
+
+
+_LOSSES: dict[Any, Callable[..., Any]] = {
+    weighted_square: _weighted_square,
+    distillation_weights: _distillation_weights,
+    shares: _shares,
+    F.cosine_similarity: _cosine,
+    mean_loss: _mean_loss,
+    confusion_counts: _confusion_counts,
+}
 
 
 def _each_sample(
@@ -68,8 +117,8 @@ def _each_sample(
     return plain and reduction == "none" and y.ndim == logits.ndim - 1
 
 
-def _few_classes(scores: Tensor) -> bool:
-    return scores.dtype == torch.float32 and scores.ndim == 2 and scores.shape[-1] <= MOST_CLASSES
+def _few_classes(scores: Tensor, most: int = MOST_CLASSES) -> bool:
+    return scores.dtype == torch.float32 and scores.ndim == 2 and scores.shape[-1] <= most
 
 
 class _Pending:

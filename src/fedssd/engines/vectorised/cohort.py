@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,13 +86,32 @@ class Cohort:
         position = torch.where(mask, position, 0)
         return Plan(position, torch.zeros_like(position), mask)
 
+    @property
+    def looked_up(self) -> bool:
+        """Whether a kernel makes a step's batch from stored bytes, so that a chunk need hold no images."""
+        if not self.kernels or self.phase.data != "private":
+            return False
+        from fedssd.engines.kernels import augment
+
+        pipeline = self.world.pipeline
+        return isinstance(pipeline, Augmentation) and augment.covers(pipeline, self.world.x, self.world.dtype)
+
+    def visits(self, plan: Plan) -> tuple[Any, Tensor, Tensor]:
+        """Which samples a plan visits and how, their labels, and which count: [S, w, B]."""
+        from fedssd.engines.kernels import augment
+
+        model = torch.arange(plan.position.shape[1], device=self.world.device)[:, None]
+        index, world = self.rows[model, plan.position].contiguous(), self.world
+        assert isinstance(world.pipeline, Augmentation)
+        return augment.visits(world.pipeline, index, plan.key), world.y[index], plan.mask.to(world.dtype).contiguous()
+
     def batch_of(self, plan: Plan) -> Batch:
         """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w]."""
         world, width = self.world, plan.position.shape[1]
         samples, model = self.samples[:width], torch.arange(width, device=world.device)[:, None]
         own = plan.position if self.phase.data == "private" else plan.position.clamp(max=samples[:, None] - 1)
         index = self.rows[model, own]  # [S, w, B]
-        x, y = self._inputs(index, plan.key), world.y[index]
+        x, y = world.pipeline.train(world.x, index, plan.key, world.dtype), world.y[index]
         if self.public is not None and self.phase.data != "private":
             place = plan.position - samples[:, None]  # behind the client's own samples: the public set's
             beyond = place >= 0
@@ -100,15 +119,6 @@ class Cohort:
             x = torch.where(beyond.view(*beyond.shape, *[1] * (x.ndim - beyond.ndim)), found, x)
             y = torch.where(beyond, -1 - place, y)
         return Batch(x, y, plan.mask.to(world.dtype), samples.to(world.dtype))
-
-    def _inputs(self, index: Tensor, key: Tensor) -> Tensor:
-        world = self.world
-        if self.kernels:
-            from fedssd.engines.kernels import augment
-
-            if isinstance(world.pipeline, Augmentation) and augment.covers(world.pipeline, world.x, world.dtype):
-                return augment.train(world.pipeline, world.x, index, key)
-        return world.pipeline.train(world.x, index, key, world.dtype)
 
     def data(self, part: slice) -> ClientData:
         """All samples of some members as stored, padded, for methods that measure something on them: [m, n, …]."""

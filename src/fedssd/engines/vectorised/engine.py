@@ -12,9 +12,10 @@ import torch
 from fedssd.core import tree
 from fedssd.core.contract import Work
 from fedssd.core.net import Net
-from fedssd.core.plan import Schedule
+from fedssd.core.plan import Plan, Schedule
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
+from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Evaluation, Job, World
 from fedssd.engines.kernels import available
 from fedssd.engines.kernels.net import StackedNet
@@ -25,10 +26,11 @@ from fedssd.engines.vectorised.flat import Flat
 from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
 from fedssd.engines.vectorised.layout import Member, groups, members_of, rungs, same_program, static_part
 from fedssd.engines.vectorised.lift import TunedNet, join, over_models, take
-from fedssd.engines.vectorised.program import Chunk, Program
+from fedssd.engines.vectorised.program import Chunk, LookUp, Program
 from fedssd.engines.vectorised.step import Context, Step
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+STEPS_LOOKED_UP = 128  # steps of a chunk that holds places of images in their stead
 KEPT_PROGRAMS = 8  # each holds its buffers and graphs; the oldest goes first
 
 
@@ -107,7 +109,7 @@ class VectorisedEngine:
             block = sizing.evaluation_block(size, width, self.world.device)
             while True:
                 try:
-                    return evaluate(self._net(width), self.world, models, width, block)
+                    return evaluate(self._net(width), self.world, models, width, block, self.kernels)
                 except torch.OutOfMemoryError:
                     if block == 1:
                         raise
@@ -209,10 +211,15 @@ class VectorisedEngine:
         for width, start, stop in rungs(cohort.steps):
             for first in range(start, stop, program.capacity):
                 plan = cohort.plan(first, min(first + program.capacity, stop), width)
-                batch = cohort.batch_of(plan)
-                target = {} if teachers.silent else teachers.targets(plan, batch)
-                program.run(Chunk(batch.x, batch.y, batch.mask, target), width)
+                program.run(self._chunk(cohort, plan, teachers, program.look_up is not None), width)
         return program.weights, program.figures
+
+    @staticmethod
+    def _chunk(cohort: Cohort, plan: Plan, teachers: Teachers, looked_up: bool) -> Chunk:
+        if looked_up:
+            return Chunk(*cohort.visits(plan), {})
+        batch = cohort.batch_of(plan)
+        return Chunk(batch.x, batch.y, batch.mask, {} if teachers.silent else teachers.targets(plan, batch))
 
     def _readers(self) -> int:
         """How many clients at once may take per-sample gradients over their data."""
@@ -240,8 +247,19 @@ class VectorisedEngine:
             asked = 0 if teachers.silent else -(-width // len(jobs))
             capacity = sizing.chunk_steps(size, width, asked, cohort.batch, device)
             compiled = alone if self.compile is None else self.compile
-            self._programs[key] = Program(step, capacity, self.graphs, device, compiled)
+            look_up = self._look_up() if cohort.looked_up and teachers.silent and not alone else None
+            capacity = STEPS_LOOKED_UP if look_up is not None else capacity
+            self._programs[key] = Program(step, capacity, self.graphs, device, compiled, look_up)
         return self._programs[key]
+
+    def _look_up(self) -> LookUp:
+        """How a step's batches are made from stored bytes."""
+        from fedssd.engines.kernels import augment
+
+        world = self.world
+        assert isinstance(world.pipeline, Augmentation)
+        pipeline = world.pipeline
+        return lambda made, y, mask, step, width: augment.at_step(pipeline, world.x, made, y, mask, step, width)
 
     def _sort_out(self, jobs: Sequence[Job], order: Sequence[Member], parts: list[Trained]) -> list[Trained]:
         """From passes in order of length back to jobs in the order of their cohorts."""

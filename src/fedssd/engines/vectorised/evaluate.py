@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,18 +12,20 @@ from fedssd.core import tree
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines.base import Evaluation, World
+from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.lift import over_models
 from fedssd.methods.distillation import confusion_counts
 
 
 @torch.no_grad()
-def evaluate(net: Net, world: World, models: Tree, at_once: int, block: int) -> Evaluation:
+def evaluate(net: Net, world: World, models: Tree, at_once: int, block: int, kernels: bool) -> Evaluation:
     """Every model of a stacked tree, ``at_once`` models and ``block`` samples at a time."""
     count = len(tree.leaves(models)[0])
-    found = [
-        _evaluate_some(net, world, tree.map_tree(lambda leaf, f=first: leaf[f : f + at_once], models), block)
-        for first in range(0, count, at_once)
-    ]
+    with Losses() if kernels else nullcontext():
+        found = [
+            _evaluate_some(net, world, tree.map_tree(lambda leaf, f=first: leaf[f : f + at_once], models), block)
+            for first in range(0, count, at_once)
+        ]
     return Evaluation(torch.cat([f.confusion for f in found]), torch.cat([f.loss for f in found]))
 
 
@@ -39,5 +43,5 @@ def _evaluate_some(net: Net, world: World, models: Tree, block: int) -> Evaluati
 
 def _losses(logits: Tensor, y: Tensor) -> Tensor:
     """Summed cross-entropy of each model, [m] from [m, N, K]."""
-    every = F.cross_entropy(logits.transpose(1, 2), y.expand(len(logits), -1), reduction="none")
-    return every.sum(1)
+    every = F.cross_entropy(logits.flatten(0, 1), y.expand(len(logits), -1).flatten(), reduction="none")
+    return every.view(len(logits), -1).sum(1)

@@ -22,10 +22,14 @@ WARM_UP = 2  # steps run before a capture: libraries choose and load their kerne
 class Chunk(NamedTuple):
     """Several steps of batches, step first so that one step of the first w models is one block of memory."""
 
-    x: Tensor  # [S, M, B, …]
+    x: Any  # [S, M, B, …]; or which stored samples they are made of
     y: Tensor  # [S, M, B]
     mask: Tensor  # [S, M, B]
     target: Tree  # [S, M, …]
+
+
+LookUp = Callable[[Any, Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]]
+"""From visits, labels and mask of many steps, and the number of one: the batches of that step for so many models."""
 
 
 class Program:
@@ -35,9 +39,18 @@ class Program:
     outlive the round, and the number of the step within its chunk is a tensor that the step itself counts up.
     """
 
-    def __init__(self, step: Step, capacity: int, graphs: bool, device: torch.device, compiled: bool = False) -> None:
-        """``capacity`` is the most steps a chunk may have."""
+    def __init__(
+        self,
+        step: Step,
+        capacity: int,
+        graphs: bool,
+        device: torch.device,
+        compiled: bool = False,
+        look_up: LookUp | None = None,
+    ) -> None:
+        """``capacity`` is the most steps a chunk may have; ``look_up`` makes batches where chunks hold none."""
         self.step, self.capacity, self.graphs, self.compiled = step, capacity, graphs, compiled
+        self.look_up = look_up
         self._state: State | None = None
         self._context: Context | None = None
         self._chunk: Chunk | None = None
@@ -69,7 +82,7 @@ class Program:
             return
         state, context = self._head(width), self._rows(width)
         for number in range(steps):
-            now = _map(lambda leaf, n=number: leaf[n], tuple(chunk))
+            now = self._at(chunk, number, width)
             self._function(width, state, context, *now)(state, context, *now)
 
     @property
@@ -87,7 +100,7 @@ class Program:
 
     def _name_figures(self, chunk: Chunk) -> None:
         """Let one model say what it sums up, so that the sums have a place."""
-        x, y, mask, target = _map(lambda leaf: leaf[0, :1], tuple(chunk))
+        x, y, mask, target = _map(lambda leaf: leaf[:1], self._at(chunk, 0, 1))
         self.step.name_figures(self._head(1), self._rows(1), x, y, mask, target)
         assert self._state is not None
         figures = self._state.params.new_zeros(len(self._state.params), len(self.step.names))
@@ -153,9 +166,18 @@ class Program:
         self._place.zero_()
         return graph.replay
 
+    def _at(self, chunk: Chunk, number: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tree]:
+        """The batches of one step of a chunk."""
+        if self.look_up is not None:
+            return *self.look_up(*chunk[:3], torch.full_like(self._place, number), width), chunk.target
+        found: tuple[Tensor, Tensor, Tensor, Tree] = _map(lambda leaf: leaf[number], tuple(chunk))
+        return found
+
     def _now(self, width: int) -> tuple[Tensor, Tensor, Tensor, Tree]:
         """The batches of the step the device is at."""
         assert self._chunk is not None
+        if self.look_up is not None:
+            return *self.look_up(*self._chunk[:3], self._place, width), self._chunk.target
         now: tuple[Tensor, Tensor, Tensor, Tree] = _map(
             lambda leaf: leaf[:, :width].index_select(0, self._place)[0], tuple(self._chunk)
         )

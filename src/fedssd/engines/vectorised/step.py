@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedssd.core import tree
 from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
 from fedssd.core.net import Net
 from fedssd.core.solver import SGD
@@ -74,17 +75,19 @@ class Step:
     def __call__(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
         if self.asks:
             target = self._targets(context, x, y, mask)
-        gradients, (buffers, figures) = gradient(
+        gradients, (buffers, sums) = gradient(
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )
         params, velocity = self._moved(state, context, gradients["flat"], mask)
         params = self._held(context.sent, state.params, params)
-        packed = self.buffers.pack(buffers, state.params)
-        now = state.figures + torch.stack(list(figures.values()), dim=1)  # [M, F]
+        packed = self.buffers.pack(tree.map_tree(torch.detach, buffers), state.params)
+        if self.in_place and not self.buffers.size:  # a client that is done adds zeros to its figures
+            return State(params, velocity, packed, state.figures.add_(sums.detach()))
+        moved = State(params, velocity, packed, state.figures + sums.detach())
         if not self.masked:
-            return State(params, velocity, packed, now)
+            return moved
         live = mask[:, :1] > 0  # [M, 1]; a batch has its first sample, unless the client is done
-        pairs = zip((params, velocity, packed, now), state, strict=True)
+        pairs = zip(moved, state, strict=True)
         return State(*(new if new is old else torch.where(live, new, old) for new, old in pairs))
 
     def _moved(self, state: State, context: Context, gradients: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,24 +112,27 @@ class Step:
             return numbered(self.method, numbers).local.targets(self.net, sent, memory, batch)
 
         lifted = over_models(about, len(y), (False, self.one_run))
-        found: Tree = lifted(context.numbers, context.sent, context.memory, Batch(x, y, mask, context.samples))
+        with self._losses_of_ours():
+            found: Tree = lifted(context.numbers, context.sent, context.memory, Batch(x, y, mask, context.samples))
         return found
+
+    def _losses_of_ours(self) -> AbstractContextManager[object]:
+        return Losses() if self.kernels else nullcontext()
 
     @torch.no_grad()
     def name_figures(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> None:
         """Find out what the method's figures are called."""
         target = self._targets(context, x, y, mask) if self.asks else target
-        _, (_, figures) = self._losses({"flat": state.params}, state, context, x, y, mask, target)
-        self.names = list(figures)
+        self._losses({"flat": state.params}, state, context, x, y, mask, target)
 
     def _losses(
         self, params: Tree, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree
-    ) -> tuple[Tensor, tuple[Tree, Tree]]:
+    ) -> tuple[Tensor, tuple[Tree, Tensor]]:
         width = len(y)
         shared = (False, False, False, self.one_run)
         batch = Batch(x, y, mask, context.samples)
-        with Losses() if self.kernels else nullcontext():
-            found: tuple[Tensor, tuple[Tree, Tree]] = over_models(self._loss, width, shared)(
+        with self._losses_of_ours():
+            found: tuple[Tensor, tuple[Tree, Tensor]] = over_models(self._loss, width, shared)(
                 context.numbers, self.params.views(params["flat"]), self.buffers.views(state.buffers),
                 context.sent, context.memory, batch, target,
             )  # fmt: skip
@@ -134,8 +140,11 @@ class Step:
 
     def _loss(
         self, numbers: Tree, params: Tree, buffers: Tree, sent: Tree, memory: Tree, batch: Batch, target: Tree
-    ) -> tuple[Tensor, tuple[Tree, Tree]]:
-        return objective(numbered(self.method, numbers), self.net, params, buffers, sent, memory, batch, target)
+    ) -> tuple[Tensor, tuple[Tree, Tensor]]:
+        now = numbered(self.method, numbers)
+        loss, (new, figures) = objective(now, self.net, params, buffers, sent, memory, batch, target)
+        self.names = list(figures.names)
+        return loss, (new, figures.sums)
 
     def _solve(self, numbers: Tree, params: Tensor, velocity: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
