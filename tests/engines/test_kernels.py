@@ -116,6 +116,38 @@ def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
         close(ours, theirs)
 
 
+class Tied(nn.Module):
+    """One layer used twice, one whose weight is computed, and one plain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice, self.scaled, self.plain = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.twice(torch.relu(self.twice(x))))
+        return self.plain(F.linear(x, 2 * self.scaled.weight, self.scaled.bias))
+
+
+def test_only_gradients_nobody_adds_to_are_made_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    made: list[torch.Size] = []
+
+    def note(work: Any, *_: Any) -> Any:
+        found = work()
+        made.append(found[0].shape)
+        return found
+
+    monkeypatch.setattr(layers, "aside", note)
+    net, x = Net(Tied()), torch.randn(MODELS, BATCH, 4)
+    weights = tree.map_tree(
+        lambda leaf: leaf.requires_grad_(True), tree.stack([weights_of(Tied()) for _ in range(MODELS)])
+    )
+    expected, found = (vmap(lambda w, one, n=n: n.train(w, one)[0])(weights, x) for n in (net, StackedNet(net, "ieee")))
+    for ours, theirs in zip(gradients(found, weights), gradients(expected, weights), strict=True):
+        close(ours, theirs)
+    assert made == [(MODELS, 3, 4)]
+
+
 def test_losses(calls: list[tuple[Any, ...]]) -> None:
     pytest.importorskip("triton", reason="the kernels are written in Triton")
     logits, teacher = torch.randn(MODELS, 4, 3, requires_grad=True), torch.randn(MODELS, 4, 3)

@@ -13,17 +13,29 @@ import torch
 from torch import Tensor
 
 from fedssd.engines.kernels import cpu_pool
+from fedssd.engines.kernels.aside import Result, aside, join
+
+Lone = Callable[[], bool]
+"""Whether weight and bias are used here and nowhere else, so that their gradients may be made aside."""
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, relu: bool, pool: bool) -> Tensor:
+def convolve(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, lone: Lone, relu: bool, pool: bool
+) -> Tensor:  # fmt: skip
     """One model's convolution, with what follows it."""
-    found: Tensor = _apply(_Convolution, x, weight, bias, (padding, relu, pool))[0]
+    found: Tensor = _apply(_Convolution, x, weight, bias, (padding, relu, pool, lone))[0]
     return found
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, precision: str) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: str, lone: Lone, relu: bool) -> Tensor:
     """One model's linear layer, with what follows it."""
-    found: Tensor = _apply(_Linear, x, weight, bias, (relu, precision))
+    found: Tensor = _apply(_Linear, x, weight, bias, (relu, precision, lone))
+    return found
+
+
+def pieces(buffer: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    """A buffer [M, P] cut along its parameters; the pieces' gradients, some made aside, are put together again."""
+    found: tuple[Tensor, ...] = _apply(_Pieces, buffer, sizes)
     return found
 
 
@@ -95,11 +107,13 @@ def _alone(*parts: Tensor | None) -> list[Tensor | None]:
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool]) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone]
+    ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
-        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer))
+        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
         return out[0], chosen[0] if layer[2] else out[0].detach().view(out.shape[1:])
 
     @staticmethod
@@ -134,12 +148,12 @@ class _Convolutions(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
 
         ctx.layer, ctx.biased = layer, bias is not None
-        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer))
+        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
         said = chosen if layer[2] else out.detach()
         ctx.mark_non_differentiable(said)
         ctx.set_materialize_grads(False)
@@ -158,21 +172,27 @@ def _convolution_gradients(
     """By x (where wanted), weight and bias, all stacked."""
     from fedssd.engines.kernels import convolution
 
-    layer = convolution.Layer(*ctx.layer)
-    by_weight, by_bias = convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer)
+    layer = convolution.Layer(*ctx.layer[:3])
+    by_weight, by_bias = _maybe_aside(
+        ctx.layer[-1], lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
+    )
     by_x = None
     if ctx.needs_input_grad[0]:
         by_x = convolution.input_gradient(weight, dy, chosen, layer, x.shape[-2:])
     return by_x, by_weight, by_bias if ctx.biased else None
 
 
+def _maybe_aside(lone: Lone, work: Callable[[], Result], *reads: Tensor | None) -> Result:
+    return aside(work, *reads) if lone() else work()
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str]) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone]) -> Tensor:
         from fedssd.engines.kernels import linear
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
-        return linear.forward(x, weight, bias, *layer)[0]
+        return linear.forward(x, weight, bias, *layer[:2])[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -202,11 +222,11 @@ class _Linears(torch.autograd.Function):
     """M linear layers with M sets of weights: x [M, B, I], weight [M, O, I], bias [M, O]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone]) -> Tensor:
         from fedssd.engines.kernels import linear
 
         ctx.layer, ctx.biased = layer, bias is not None
-        out = linear.forward(x, weight, bias, *layer)
+        out = linear.forward(x, weight, bias, *layer[:2])
         ctx.save_for_backward(x, weight, out)
         return out
 
@@ -221,11 +241,24 @@ def _linear_gradients(
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     from fedssd.engines.kernels import linear
 
-    relu, precision = ctx.layer
+    relu, precision, lone = ctx.layer
     gate, dy = (out if relu else None), dy.contiguous()
-    by_weight, by_bias = linear.weight_gradient(x, dy, gate, precision)
+    by_weight, by_bias = _maybe_aside(
+        lone, lambda: linear.weight_gradient(x, dy, gate, precision), x, dy, gate
+    )  # fmt: skip
     by_x = linear.input_gradient(weight, dy, gate, precision) if ctx.needs_input_grad[0] else None
     return by_x, by_weight, by_bias if ctx.biased else None
+
+
+class _Pieces(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, buffer: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        return buffer.split_with_sizes(sizes, dim=1)
+
+    @staticmethod
+    def backward(_ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        join()
+        return torch.cat(slopes, dim=1), None
 
 
 class _Pool(torch.autograd.Function):

@@ -7,7 +7,8 @@ same launch. Whatever else touches the placeholder gets the plain output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fedssd.core import tree
 from fedssd.core.net import Net, Outputs
 from fedssd.core.step import mean_loss
 from fedssd.core.tree import Tree
@@ -41,7 +43,7 @@ class StackedNet(Net):
             return found
 
     def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
-        with self._mode:
+        with self._mode.watching(weights["params"]):
             found, buffers = self.net.train(weights, x)
             return _settled(found), buffers
 
@@ -130,10 +132,12 @@ class _Pending:
 
     def settle(self) -> Tensor:
         if self._found is None:
-            self._found = (
-                self._run(*self._args, self._relu, False) if self._poolable else self._run(*self._args, self._relu)
-            )
+            self._found = self._call(self._relu, False) if self._poolable else self._call(self._relu)
         return self._found
+
+    def _call(self, *followed: bool) -> Tensor:
+        with torch._C.DisableTorchFunction():  # or the mode would count its own use of the weights
+            return self._run(*self._args, *followed)
 
     def rectified(self, in_place: bool) -> Any:
         if self._found is not None:
@@ -145,7 +149,7 @@ class _Pending:
     def pooled(self) -> Tensor:
         if self._found is not None or not self._poolable:
             return layers.largest(self.settle())
-        return self._run(*self._args, self._relu, True)
+        return self._call(self._relu, True)
 
     @classmethod
     def __torch_function__(
@@ -182,12 +186,41 @@ def _settled(value: Any) -> Any:
     return value
 
 
+class _Uses:
+    """How often a pass uses each parameter, counted while it runs and asked about afterwards."""
+
+    def __init__(self, params: Tree) -> None:
+        self._counts = {id(leaf): 0 for leaf in tree.leaves(params)}
+
+    def note(self, value: Any) -> None:
+        if isinstance(value, tuple | list):
+            for part in value:
+                self.note(part)
+        elif id(value) in self._counts:
+            self._counts[id(value)] += 1
+
+    def lone(self, *leaves: Tensor | None) -> layers.Lone:
+        keys = [id(leaf) for leaf in leaves if leaf is not None]
+        return lambda: all(self._counts.get(key) == 1 for key in keys)
+
+
 class _Layers(TorchFunctionMode):
     """Sends the layers of a forward pass to the kernels that cover them."""
 
     def __init__(self, precision: str | None) -> None:
         super().__init__()
         self.precision = precision
+        self._uses = _Uses({})
+
+    @contextmanager
+    def watching(self, params: Tree) -> Iterator[None]:
+        """Active, and counting how often the parameters are used."""
+        before, self._uses = self._uses, _Uses(params)
+        try:
+            with self:
+                yield
+        finally:
+            self._uses = before
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -199,12 +232,13 @@ class _Layers(TorchFunctionMode):
             if func in _POOLS and _halves(*args, **kwargs):
                 return args[0].pooled()
         args, kwargs = _settled(args), _settled(kwargs)
+        self._uses.note((args, tuple(kwargs.values())))
         if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):
             x, weight, bias, _, padding = [*args, None, 1, 0][:5] if len(args) < 5 else args[:5]
-            return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0]), True)
+            return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0], self._uses.lone(weight, bias)), True)
         if func is F.linear and not kwargs and self.precision is not None and _narrow(*args):
             x, weight, bias = [*args, None][:3]
-            return _Pending(_linear, (self.precision, x, weight, bias), False)
+            return _Pending(layers.linear, (x, weight, bias, self.precision, self._uses.lone(weight, bias)), False)
         if func in _POOLS and _halves(*args, **kwargs):
             return layers.largest(args[0])
         return func(*args, **kwargs)
@@ -213,10 +247,6 @@ class _Layers(TorchFunctionMode):
 _RELUS = (torch.relu, F.relu, Tensor.relu, torch.relu_, F.relu_, Tensor.relu_)
 _IN_PLACE = (torch.relu_, F.relu_, Tensor.relu_)
 _POOLS = (torch.max_pool2d, F.max_pool2d, getattr(F, "_max_pool2d", None))  # by the layer, its function, its inner one
-
-
-def _linear(precision: str, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-    return layers.linear(x, weight, bias, relu, precision)
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+Cut = Callable[[Tensor, list[int]], Sequence[Tensor]]
+
+
+def _cut(buffer: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    return buffer.split_with_sizes(sizes, dim=1)
 
 
 class Slot(NamedTuple):
@@ -29,11 +36,11 @@ class Flat:
         ]
         self.size = sum(slot.size for slot in self.slots)
 
-    def views(self, buffer: Tensor) -> dict[str, Tensor]:
-        """[M, P] as leaves [M, …]. One split, whose gradient is one concatenation."""
+    def views(self, buffer: Tensor, cut: Cut = _cut) -> dict[str, Tensor]:
+        """[M, P] as leaves [M, …]. One cut, whose gradient is one concatenation."""
         if not self.slots:
             return {}
-        parts = buffer.split_with_sizes([slot.size for slot in self.slots], dim=1)
+        parts = cut(buffer, [slot.size for slot in self.slots])
         return {slot.name: _shaped(slot, part) for slot, part in zip(self.slots, parts, strict=True)}
 
     def pack(self, stacked: dict[str, Tensor], like: Tensor) -> Tensor:

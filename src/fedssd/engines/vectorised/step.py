@@ -10,10 +10,12 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
-from fedssd.core.net import Net
+from fedssd.core.net import Net, Outputs
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
+from fedssd.engines.kernels.aside import aside, beside, join
+from fedssd.engines.kernels.layers import pieces
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.flat import Flat
 from fedssd.engines.vectorised.lift import over_models
@@ -49,6 +51,21 @@ def numbered(method: Method, numbers: Tree) -> Method:
     return Method(local=local, solver=solver)
 
 
+class _Beside(Net):
+    """A net in training, with parameters of its own that a penalty does not see, which then waits for the teachers.
+
+    The gradient of a parameter may be made aside only where nothing but the layer contributes to it.
+    """
+
+    def __init__(self, net: Net, params: Tree) -> None:
+        self.net, self.params, self.has_batch_norm = net, params, net.has_batch_norm
+
+    def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
+        found = self.net.train({**weights, "params": self.params}, x)
+        join()
+        return found
+
+
 class Step:
     """``step(state, context, x, y, mask, target)`` is the next state; ``names`` says what its figures are."""
 
@@ -70,11 +87,24 @@ class Step:
         self.kernels = kernels
         # In place by our kernel, unless what was there before is still wanted.
         self.in_place = kernels and type(method.solver) is SGD and type(method.server).hold is Server.hold
+        self._stream: torch.cuda.Stream | None = None
         self.names: list[str] = []
 
     def __call__(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
+        with beside(self._second(x)):
+            return self._taken(state, context, x, y, mask, target)
+
+    def _second(self, x: Tensor) -> torch.cuda.Stream | None:
+        """A second stream for what the step need not wait for: teachers, and gradients of weights."""
+        if not (self.kernels and x.is_cuda):
+            return None
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return self._stream
+
+    def _taken(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
         if self.asks:
-            target = self._targets(context, x, y, mask)
+            target = aside(lambda: self._targets(context, x, y, mask), x, y, mask)
         gradients, (buffers, sums) = gradient(
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )
@@ -131,18 +161,28 @@ class Step:
         width = len(y)
         shared = (False, False, False, self.one_run)
         batch = Batch(x, y, mask, context.samples)
+        leaves = self.params.views(params["flat"])
+        own = self.params.views(params["flat"], pieces) if self.kernels else {}
         with self._losses_of_ours():
             found: tuple[Tensor, tuple[Tree, Tensor]] = over_models(self._loss, width, shared)(
-                context.numbers, self.params.views(params["flat"]), self.buffers.views(state.buffers),
-                context.sent, context.memory, batch, target,
+                context.numbers, leaves, self.buffers.views(state.buffers), context.sent, context.memory, batch, target,
+                own,
             )  # fmt: skip
         return found
 
     def _loss(
-        self, numbers: Tree, params: Tree, buffers: Tree, sent: Tree, memory: Tree, batch: Batch, target: Tree
+        self,
+        numbers: Tree,
+        params: Tree,
+        buffers: Tree,
+        sent: Tree,
+        memory: Tree,
+        batch: Batch,
+        target: Tree,
+        own: Tree,
     ) -> tuple[Tensor, tuple[Tree, Tensor]]:
-        now = numbered(self.method, numbers)
-        loss, (new, figures) = objective(now, self.net, params, buffers, sent, memory, batch, target)
+        now, net = numbered(self.method, numbers), _Beside(self.net, own) if own else self.net
+        loss, (new, figures) = objective(now, net, params, buffers, sent, memory, batch, target)
         self.names = list(figures.names)
         return loss, (new, figures.sums)
 
