@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
+from fedssd.core.randomness import bits
 from fedssd.data.augment import Pipeline
-from fedssd.engines.kernels import augment, convolution, linear, loss, pool, solver
+from fedssd.engines.kernels import augment, convolution, draws, linear, loss, pool, solver
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -270,6 +271,17 @@ def test_the_batches_of_one_step(steps: int, count: int, batch: int, data: st.Da
     found = augment.at_step(pipeline, images, augment.visits(pipeline, index, key), y, mask, number, width)
     expected = pipeline.train(images, index, key, torch.float32), y, mask
     assert all(torch.equal(a, b[step, :width]) for a, b in zip(found, expected, strict=True))
+
+
+@few
+@given(st.lists(st.integers(-(2**62), 2**62), min_size=0, max_size=3), st.integers(1, 5), st.integers(1, 40))
+def test_random_words(numbers: list[int], rows: int, columns: int) -> None:
+    torch.manual_seed(columns)
+    many = torch.randint(-(2**62), 2**62, (rows, 1, columns), device=DEVICE)
+    few_words = torch.randint(0, 2**32, (2, 1), device=DEVICE)
+    for words in ((*numbers, many), (many, *numbers), (few_words, *numbers, many, 7), (*numbers, many.transpose(0, 2))):
+        assert draws.covers(words)
+        assert torch.equal(draws.bits(*words), bits(*words))
 
 
 def test_a_diverged_model_stays_diverged() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedssd.core.overriding import overridable
+
 MASK = 0xFFFFFFFF
 Word = int | Tensor
 
@@ -43,12 +45,23 @@ def _mix(word: Any) -> Any:
     return word ^ (word >> 16)
 
 
+def first_state() -> int:
+    """What the hash is before it has seen a word of its key."""
+    return 0x9E3779B9
+
+
+def absorb(state: Any, word: Word, position: int) -> Any:
+    """The hash after one more word; an integer until the first tensor."""
+    state = _mix((state * 0x01000193 + (word & MASK) + position * 0x85EBCA6B) & MASK)
+    return _mix(state ^ ((word >> 32) & MASK))
+
+
+@overridable
 def bits(*words: Word) -> Tensor:
     """32 random bits for each combination of the (broadcast) key words, as int64 in [0, 2³²)."""
-    state: Any = 0x9E3779B9  # an int until the first tensor word
+    state: Any = first_state()
     for position, word in enumerate(words):
-        state = _mix((state * 0x01000193 + (word & MASK) + position * 0x85EBCA6B) & MASK)
-        state = _mix(state ^ ((word >> 32) & MASK))
+        state = absorb(state, word, position)
     final: Tensor = _mix(torch.as_tensor(state, dtype=torch.int64))
     return final
 

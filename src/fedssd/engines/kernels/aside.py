@@ -23,6 +23,8 @@ def beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
     global _second
     _second = stream
     try:
+        if stream is not None:  # from here on it belongs to the capture under way
+            stream.wait_stream(torch.cuda.current_stream())
         yield
         join()
     finally:

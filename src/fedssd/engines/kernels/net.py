@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs
+from fedssd.core.randomness import bits
 from fedssd.core.step import mean_loss
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels import layers
@@ -108,6 +109,19 @@ _LOSSES: dict[Any, Callable[..., Any]] = {
     mean_loss: _mean_loss,
     confusion_counts: _confusion_counts,
 }
+
+
+class Draws(TorchFunctionMode):
+    """Sends the hash that random numbers come from to its kernel."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not bits:
+            return func(*args, **(kwargs or {}))
+        from fedssd.engines.kernels import draws
+
+        return draws.bits(*args) if draws.covers(args) else func(*args)
 
 
 def _each_sample(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from fedssd.core.plan import Phase, Plan, Schedule, batches, orders
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Job, World
+from fedssd.engines.kernels.net import Draws
 from fedssd.engines.vectorised.layout import Member
 from fedssd.engines.vectorised.lift import join, take
 from fedssd.engines.vectorised.step import Context, method_numbers
@@ -48,7 +50,8 @@ class Cohort:
         self.per_epoch = self._integers(self.schedule.steps_per_epoch(count) for count in counts)
         self.runs = self._integers(member.run for member in members)
         self.steps = [self.schedule.steps(count) for count in counts]
-        self.order = self._orders(max(counts))  # [M, E, n]
+        with self._drawing():
+            self.order = self._orders(max(counts))  # [M, E, n]
 
     @property
     def width(self) -> int:
@@ -58,6 +61,9 @@ class Cohort:
     def one_run(self) -> bool:
         """Whether all members hear the same message, which then needs no copies."""
         return len(self.jobs) == 1
+
+    def _drawing(self) -> AbstractContextManager[object]:
+        return Draws() if self.kernels else nullcontext()
 
     def _integers(self, values: object) -> Tensor:
         return torch.tensor(list(values), dtype=torch.int64, device=self.world.device)  # type: ignore[call-overload]
@@ -73,7 +79,8 @@ class Cohort:
         head = [part[:width] for part in (self.order, self.seeds, self.clients, self.visited, self.per_epoch)]
         order, seeds, clients, visited, per_epoch = head
         steps = torch.arange(first, last, device=self.world.device)
-        found = batches(self.schedule, order, seeds, self.round, clients, visited, per_epoch, steps, self.batch)
+        with self._drawing():
+            found = batches(self.schedule, order, seeds, self.round, clients, visited, per_epoch, steps, self.batch)
         if self.phase.data == "public":
             found = found._replace(position=found.position + self.samples[:width, None, None])
         return Plan(*(part.transpose(0, 1) for part in found))
@@ -103,7 +110,9 @@ class Cohort:
         model = torch.arange(plan.position.shape[1], device=self.world.device)[:, None]
         index, world = self.rows[model, plan.position].contiguous(), self.world
         assert isinstance(world.pipeline, Augmentation)
-        return augment.visits(world.pipeline, index, plan.key), world.y[index], plan.mask.to(world.dtype).contiguous()
+        with self._drawing():
+            made = augment.visits(world.pipeline, index, plan.key)
+        return made, world.y[index], plan.mask.to(world.dtype).contiguous()
 
     def batch_of(self, plan: Plan) -> Batch:
         """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w]."""
