@@ -33,14 +33,12 @@ def _walk(tree: Tree) -> Iterator[Tensor]:
 
 def dot(left: Tree, right: Tree) -> Tensor:
     """The inner product ⟨left, right⟩ over all leaves."""
-    if not leaves(left):
+    pairs = list(zip(leaves(left), leaves(right), strict=True))
+    if not pairs:
         return torch.zeros(())
-    return (_row(left) * _row(right)).sum()
-
-
-def _row(value: Tree) -> Tensor:
-    """All leaves behind one another: one long operation costs less than many short ones."""
-    return torch.cat([leaf.flatten() for leaf in leaves(value)])
+    # All leaves behind one another: one long operation costs less than many short ones.
+    a, b = (torch.cat([leaf.flatten() for leaf in side]) for side in zip(*pairs, strict=True))
+    return (a * b).sum()
 
 
 def subtract(left: Tree, right: Tree) -> Tree:
