@@ -1,21 +1,24 @@
 """Do the engines agree on this device? Reference and vectorised in float64, plans on CPU and device, our kernels.
 
-    python benchmarks/agreement.py
+    python benchmarks/agreement.py [--part 1/8]
 
-Prints the largest difference for every method, with and without batch norm, over a few rounds of ragged clients.
+Prints the largest difference for every pair of halves that is not refused, with and without batch norm, over a few
+rounds of ragged clients of which four of six take part.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Method
+from fedssd.core.contract import Auxiliary, Method, meaningless
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule, batches, orders
 from fedssd.core.randomness import sample_cohort
@@ -25,7 +28,8 @@ from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
-from fedssd.methods.registry import LOCALS, build_local
+from fedssd.methods.registry import LOCALS, SERVERS, build_local
+from fedssd.methods.servers.feddf import FedDF
 
 SIZES = [30, 5, 24, 17, 3, 41]
 
@@ -42,15 +46,17 @@ class Tiny(nn.Module):
         return Outputs(self.out(features), features)
 
 
-def methods(spec: str, runs: int) -> list[Method]:
+def methods(spec: str, server: str, runs: int) -> list[Method]:
     found = []
+    half = SERVERS[server]()
+    half = replace(half, steps=4) if isinstance(half, FedDF) else half  # a few steps say as much as a hundred
     for run in range(runs):
         strengths = {n: {LOCALS[n].strength: 0.1 * (run + 1)} for n in spec.split("+") if LOCALS[n].strength}
-        found.append(Method(build_local(spec, strengths), solver=SGD(0.05 / (run + 1), 0.9 - 0.2 * run, 1e-3)))  # type: ignore[arg-type]
+        found.append(Method(build_local(spec, strengths), half, SGD(0.05 / (run + 1), 0.9 - 0.2 * run, 1e-3)))  # type: ignore[arg-type]
     return found
 
 
-def difference(spec: str, batch_norm: bool, runs: int, rounds: int, device: str) -> float:
+def difference(spec: str, server: str, batch_norm: bool, runs: int, rounds: int, device: str) -> float:
     """The largest difference of anything the two engines hand back."""
     torch.manual_seed(0)
     x = torch.randn(sum(SIZES), 1, 4, 4, dtype=torch.float64).to(device)
@@ -59,7 +65,7 @@ def difference(spec: str, batch_norm: bool, runs: int, rounds: int, device: str)
     module = Tiny(batch_norm).double().to(device)
     net, weights, schedule = Net(module), weights_of(module), Schedule(2, 8, drop_partial=batch_norm)
     rows = [part.to(device) for part in torch.randperm(len(x)).split(SIZES)]
-    auxiliary, chosen = Auxiliary(x[:20], y[:20]), methods(spec, runs)
+    auxiliary, chosen = Auxiliary(x[:20], y[:20]), methods(spec, server, runs)
 
     def play(engine: Engine) -> list[Any]:
         states = [first_state(method, weights) for method in chosen]
@@ -111,14 +117,23 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--part", default="1/1", help="which of how many equal parts to do, for several processes")
     args = parser.parse_args()
     print("plans equal bit by bit:", same_plans(args.device), flush=True)
-    worst = 0.0
-    for spec in (*LOCALS, "fedssd+fedprox+moon"):
-        found = [difference(spec, norm, args.runs, args.rounds, args.device) for norm in (False, True)]
-        worst = max(worst, *found)
-        print(f"{spec:<20} plain {found[0]:.1e}  batch norm {found[1]:.1e}", flush=True)
-    print(f"largest difference {worst:.1e}")
+    part, parts = (int(number) for number in args.part.split("/"))
+    worst, done = 0.0, 0
+    for spec, server, norm in cases()[part - 1 :: parts]:
+        found = difference(spec, server, norm, args.runs, args.rounds, args.device)
+        worst, done = max(worst, found), done + 1
+        print(f"{spec:<20} {server:<13} {'batch norm' if norm else 'plain':<10} {found:.1e}", flush=True)
+    print(f"largest difference of {done} pairs {worst:.1e}")
+
+
+def cases() -> list[tuple[str, str, bool]]:
+    """Every pair that means something; no batch norm for server halves that move units about."""
+    pairs = [pair for pair in product(LOCALS, SERVERS) if not meaningless(LOCALS[pair[0]](), SERVERS[pair[1]]())]
+    pairs.append(("fedssd+fedprox+moon", "fedavg"))
+    return [(*pair, norm) for pair in pairs for norm in (False, True) if not (norm and SERVERS[pair[1]].moves_units)]
 
 
 if __name__ == "__main__":
