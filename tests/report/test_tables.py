@@ -158,6 +158,13 @@ def test_ticks_are_round_numbers_that_cover_the_range(low: float, high: float, t
     assert nice_ticks(low, high) == ticks
 
 
+def test_compositions_keep_their_names_and_files_of_any_length_are_cut() -> None:
+    names = ["fedssd+fedprox × fednova", "here/my_method.py:MyLoss", "x" * 40]
+    svg = learning_curves([run(name, 0, [0.5, 0.6]) for name in names])
+    written = [element.text for element in elements(svg, "text", "name")]
+    assert sorted(map(str, written)) == sorted(2 * [names[0], "MyLoss", "x" * 23 + "…"])
+
+
 def test_names_keep_their_order_and_distance() -> None:
     places = spaced({"a": 100, "b": 101, "c": 300, "d": 299}, top=80, bottom=300)
     assert [name for name, _ in sorted(places.items(), key=lambda pair: pair[1])] == ["a", "b", "d", "c"]
