@@ -1,11 +1,11 @@
-"""What every method costs beside FedAvg, and the table of the methods page.
+"""What every method costs and sends beside FedAvg, and the two tables of the methods page that say so.
 
-    python benchmarks/cost.py                  measure all, write results/cost/cpu.json and results/cost/methods.md
+    python benchmarks/cost.py                  measure all, write results/cost/: cpu.json, methods.md and bytes.md
     python benchmarks/cost.py --only fednova,ida   measure these, keep the other figures
-    python benchmarks/cost.py --table          measure nothing, write the table from what is stored
+    python benchmarks/cost.py --table          measure nothing, write the tables from what is stored
 
-A job is four clients of 64 random images of CIFAR-10's shape, the paper's CNN without a head, ten epochs in batches of
-64: 40 local steps a round, one thread, the reference engine, D_V of 64 a class. ``step`` is the clients' part of a
+A job is five clients of 64 random images of CIFAR-10's shape, the paper's CNN without a head, ten epochs in batches of
+64: 50 local steps a round, one thread, the reference engine, D_V of 64 a class. ``step`` is the clients' part of a
 round (training, and what a method does after it) over FedAvg's; ``server`` is the server's part, opening and closing
 the round, in FedAvg steps. Seconds are of the processor, not of the clock. Every round is followed by one of FedAvg,
 and ``step`` is the median of five such ratios, so that a machine busy with other things matters less.
@@ -19,7 +19,6 @@ import platform
 import time
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 import torch
 
@@ -30,10 +29,10 @@ from fedssd.experiment.footprint import CLASSES, random_images
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.run import close_job, open_job, start
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.catalogue import COSTS, as_markdown, catalogue
+from fedssd.report.catalogue import COSTS, as_markdown, catalogue, traffic_as_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
-CLIENTS, SAMPLES, AUXILIARY = 4, 64, 64
+CLIENTS, SAMPLES, AUXILIARY = 5, 64, 64  # whole batches, and as many samples of every class
 SETTING = {"clients": CLIENTS, "epochs": 10, "batch": 64, "auxiliary": AUXILIARY, "model": "cnn", "head": "off"}
 ROUNDS = 5  # as many as the CNN has layers: one whole pass of FedMA
 CPU = torch.device("cpu")
@@ -42,10 +41,10 @@ CPU = torch.device("cpu")
 class Bench:
     """A run of one method whose rounds are taken one at a time."""
 
-    def __init__(self, name: str, data: Any) -> None:
+    def __init__(self, name: str, brought: Brought) -> None:
         halves = {"method": name} if name in LOCALS else {"method": "fedavg", "server": name}
         recipe = Recipe(data="cifar10", partition="iid", augment="none", engine="reference", **SETTING, **halves)
-        federation = assemble(recipe, Brought(dataset=data))
+        federation = assemble(recipe, brought)
         self.run = start(federation, None, CPU)
         self.engine = ReferenceEngine(federation.net, federation.world(CPU), federation.schedule)
         self.clients: list[float] = []
@@ -66,10 +65,11 @@ class Bench:
 def measure(names: list[str], rounds: int) -> dict[str, dict[str, float]]:
     """Each method in turns with FedAvg, its first round not counted: MOON and FedCurv have no past in it."""
     torch.set_num_threads(1)
-    data = random_images((CLIENTS * SAMPLES + AUXILIARY * CLASSES) // CLASSES)
+    data, public = random_images(CLIENTS * SAMPLES // CLASSES), random_images(AUXILIARY)
+    brought = Brought(dataset=data, auxiliary=(public.x_train, public.y_train))
     found = {}
     for name in names:
-        bench, base = Bench(name, data), Bench("fedavg", data)
+        bench, base = Bench(name, brought), Bench("fedavg", brought)
         for _ in range(rounds + 1):
             bench.round()
             base.round()
@@ -106,9 +106,9 @@ def main() -> None:
             "methods": kept | measure(asked, args.rounds),
         }
         path.write_text(json.dumps(content, indent=2) + "\n")
-    table = as_markdown(catalogue())
-    (ROOT / "results/cost/methods.md").write_text(table, encoding="utf-8")
-    print(table)
+    for name, table in {"methods": as_markdown(catalogue()), "bytes": traffic_as_markdown()}.items():
+        (ROOT / f"results/cost/{name}.md").write_text(table, encoding="utf-8")
+        print(table)
 
 
 if __name__ == "__main__":

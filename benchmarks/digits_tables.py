@@ -5,9 +5,9 @@
 Takes the strengths of recipes/digits.toml. Writes results/digits/ anew (table.md, table.csv, two figures, and of every
 run its recipe, rounds and summary), the figure of the README, and then the tables of the pages, as `make docs` does.
 A local half runs with the server half of its name where there is one, else with FedAvg's; a server half that is no
-local half runs with plain cross-entropy. What is refused is named, with the reason, and left out. With `--keep` only
-what is new or has another recipe hash runs, and the rest is taken from results/digits: right as long as no change to
-the code alters numbers.
+local half runs with plain cross-entropy. One row more, every client alone, is what the methods without shared weights
+start from. What is refused is named, with the reason, and left out. With `--keep` only what is new or has another
+recipe hash runs, and the rest is taken from results/digits: right as long as no change to the code alters numbers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fedssd.cli.run import setting
@@ -42,14 +44,23 @@ class Pair(NamedTuple):
 
     local: str
     server: str = "fedavg"
+    name: str = ""  # in place of theirs
+    options: Mapping[str, Mapping[str, float]] = MappingProxyType({})  # beside the recipe's
+
+    def of(self, base: Recipe, seed: int = 0) -> Recipe:
+        options = {**base.options, **self.options}
+        return replace(base, method=self.local, server=self.server, options=options, seed=seed)
 
     @property
     def label(self) -> str:
+        if self.name:
+            return self.name
         if self.server in ("fedavg", self.local):
             return self.local
         return self.server if self.local == "fedavg" else f"{self.local} × {self.server}"
 
 
+ALONE = Pair("fd", name="alone", options={"fd": {"gamma": 0.0}})
 COMPOSITIONS = [
     Pair("fedssd+fedprox"),
     Pair("fedssd+fedntd"),
@@ -66,15 +77,15 @@ SHOWN = ("fedavg", "fedssd", "fedssd+fedprox", "fedssd × fednova", "fedssd × p
 
 
 def pairs() -> list[Pair]:
-    """All that is registered, then the compositions."""
+    """All that is registered, every client alone, and the compositions."""
     alone = [Pair(name, name if name in SERVERS else "fedavg") for name in LOCALS]
     alone += [Pair("fedavg", name) for name in SERVERS if name not in LOCALS]
-    return alone + COMPOSITIONS
+    return [*alone, ALONE, *COMPOSITIONS]
 
 
 def accepted(base: Recipe, pair: Pair) -> bool:
     try:
-        check(replace(base, method=pair.local, server=pair.server))
+        check(pair.of(base))
     except UserError as error:
         print(f"left out: {pair.label}: {error}")
         return False
@@ -106,7 +117,7 @@ def main() -> None:
     seeds = [int(seed) for seed in args.seeds.split(",")]
     base = load_recipe(ROOT / "recipes/digits.toml", {})
     runs = [(pair, seed) for pair in pairs() if accepted(base, pair) for seed in seeds]
-    recipes = [replace(base, method=pair.local, server=pair.server, seed=seed) for pair, seed in runs]
+    recipes = [pair.of(base, seed) for pair, seed in runs]
     names = [f"{pair.label.replace(' × ', '-with-')}-{seed}" for pair, seed in runs]
     with tempfile.TemporaryDirectory() as folder:
         aside = Path(folder) / "runs"

@@ -2,19 +2,25 @@
 
 A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
 is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, as far as results/
-holds runs of it. With `--check` nothing is written and stale pages are named.
+holds runs of it, and `<!-- numbers: METHOD -->` for all that results/ holds of a method. With `--check` nothing is
+written and stale pages are named.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedssd.report.method_numbers import Line
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))  # the tables are those of this checkout
 SEEDS = range(10)  # as many as anybody has run
-BLOCK = re.compile(r"(<!-- (table|reproduction): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|reproduction|numbers): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def rendered(page: str) -> str:
@@ -23,13 +29,25 @@ def rendered(page: str) -> str:
 
 
 def table(kind: str, name: str) -> str:
-    """A file of results/, or a table of the paper beside our runs."""
+    """A file of results/, a table of the paper beside our runs, or a method's figures."""
     if kind == "table":
         return (ROOT / name).read_text(encoding="utf-8")
+    if kind == "numbers":
+        from fedssd.report.method_numbers import numbers_of
+
+        return numbers_of(name, lines())
     from fedssd.experiment.paper import EXPERIMENTS
     from fedssd.report.reproduction import section
 
     return section(EXPERIMENTS[name], ROOT / "results", SEEDS)
+
+
+@cache
+def lines() -> list[Line]:
+    """Everything results/ holds, read once for all pages."""
+    from fedssd.report.method_numbers import lines_of
+
+    return lines_of(ROOT / "results")
 
 
 def stale(root: Path = ROOT) -> list[Path]:

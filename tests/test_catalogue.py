@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from fedssd.cli import main
 from fedssd.experiment.footprint import Amount, footprint
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.catalogue import COSTS, as_markdown, catalogue
+from fedssd.report.catalogue import COSTS, as_markdown, catalogue, traffic_as_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE, NONE = Amount(1, 0), Amount(0, 0)
@@ -59,6 +60,38 @@ def test_every_method_is_in_the_catalogue_and_in_the_table_of_the_methods_page()
     assert sorted(names) == sorted({*LOCALS, *SERVERS})
     page = (ROOT / "docs/methods/README.md").read_text(encoding="utf-8")
     assert as_markdown(entries) in page, "run `python benchmarks/cost.py --table` and `make docs`"
+
+
+CNN = 4 * 62_006  # bytes
+MOON_CNN = CNN + 4 * (84 * 85 + 85 * 256 + 257 * 10 - 85 * 10)  # 84 → 84 → 256 → 10 in place of 84 → 10
+SENT = {  # down, up, and both beside FedAvg
+    "fedavg": (CNN, CNN, "1×"),
+    "fedcurv": (3 * CNN, 3 * CNN, "3×"),
+    "moon": (MOON_CNN, MOON_CNN, "1.4938×"),
+    "fedcad": (CNN + 40, CNN, "1.0001×"),
+    "fedssd": (CNN + 400, CNN, "1.0008×"),
+    "scaffold": (2 * CNN, 2 * CNN, "2×"),
+    "fedgkd": (2 * CNN, CNN, "1.5×"),
+    "fd": (440, 440, "1/564"),
+    "fedmd": (25_600, 25_600, "1/10"),  # 64 samples of each of ten classes, ten numbers each
+    "cronus": (25_600, 25_600, "1/10"),
+    "fedma": (CNN + 4, CNN, "1×"),
+}
+
+
+def test_the_table_of_bytes_has_what_differs_from_fedavg_beside_what_the_paper_says() -> None:
+    table = traffic_as_markdown()
+    _, _, *lines = table.splitlines()
+    found = {name: cells for name, *cells in (line.strip("| ").split(" | ") for line in lines if line.startswith("|"))}
+    assert {name: tuple(cells[:3]) for name, cells in found.items()} == {
+        name: (f"{down:,}", f"{up:,}", beside) for name, (down, up, beside) in SENT.items()
+    }
+    assert found["scaffold"][3] == "2×"
+    assert found["fedcurv"][3] == "2.5× (related work), 2× (experiments)"
+    same = re.findall(r"[a-z-]+", table.partition("The same bytes as FedAvg: ")[2].partition(".")[0])
+    assert sorted([*same, *found]) == sorted({*LOCALS, *SERVERS})
+    page = (ROOT / "docs/methods/README.md").read_text(encoding="utf-8")
+    assert table in page, "run `python benchmarks/cost.py --table` and `make docs`"
 
 
 def test_the_command_prints_the_stored_cost_and_says_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:

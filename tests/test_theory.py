@@ -28,7 +28,7 @@ from fedssd.theory.measure import (
     measure_gradients,
     measure_participant,
 )
-from fedssd.theory.report import run_facts, run_lines
+from fedssd.theory.report import as_markdown, run_facts, run_lines
 from fedssd.theory.theorem import slack
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "theory.md"
@@ -292,13 +292,28 @@ def test_a_kind_round_names_the_m_max_it_would_take() -> None:
     assert "M_max above 3.509 as printed, where these models have η = 7.019" in lines
 
 
+def test_a_run_for_a_page() -> None:
+    """Fifteen columns, as M_max = 2 has μ + L_m = 2 as printed; what is the same without sampling is said once."""
+    page = as_markdown([toy_round()] * 2, 2.0, 10.0, "a toy")
+    head, rule, *rest = page.splitlines()
+    assert head.count("|") == rule.count("|") == rest[0].count("|") == 16
+    assert rest[0].startswith("| 1 | 1.677 | 1.366 | 3 | −2 | 2 | 2 |")  # ‖∇L‖ = √(45/16), B = √(28/15)
+    assert "- Observed: the global training loss fell in 2 of 2 rounds." in rest
+    assert "without the terms of sampling" not in page.lower()
+    one = Participant(0, 1.0, 0.1, 0.0, 1.0, 3.0, -1.0, 2.0)
+    kind = as_markdown([RoundMeasure(1, 1.0, 1.0, (one,), 1.0, 0.1)], 0.01, 2.0, "kind")
+    assert "Without the terms of sampling (S = inf), another M_max: in round 1" in kind  # S = 2 forbids it
+
+
 @pytest.mark.parametrize("m_max", [0.01, 1.0, 30.0])
 def test_the_figure_is_well_formed_and_draws_what_there_is(m_max: float) -> None:
     """At M_max = 0.01 condition 2 fails in both forms, and only the observed decrease is left."""
     root = ElementTree.fromstring(promise_figure([toy_round()] * 3, m_max, 10.0, "a < b"))
     words = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert words.count("observed") == 1
-    assert words.count("as printed") == (1 if 2 * m_max <= 2 else 2)
+    assert words.count("as printed") == 1  # μ + L_m there always is
+    assert words.count("promised, as printed") == (0 if 2 * m_max <= 2 else 1)
+    assert any(str(text).startswith("nothing is promised") for text in words) == (m_max == 0.01)
     assert "nan" not in ElementTree.tostring(root, encoding="unicode")
 
 
@@ -371,7 +386,7 @@ def test_a_run_is_measured(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert first["loss"] - first["observed"] == pytest.approx(second["loss"], abs=1e-12)  # the runs are one run
     assert first["B"] >= 1
     assert len(first["clients"]) == 2
-    assert {"theory.json", "theory.svg"} <= {file.name for file in run.iterdir()}
+    assert {"theory.json", "theory.md", "theory.svg"} <= {file.name for file in run.iterdir()}
     assert json.loads((run / "theory.json").read_text(encoding="utf-8")) == content
 
 

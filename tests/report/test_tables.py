@@ -112,6 +112,19 @@ def test_without_fedavg_one_seed_or_local_accuracy() -> None:
     assert remarks(table) == ["1 seed: no spread is known, so no value stands out"]
 
 
+def test_updates_left_out_are_counted_by_method() -> None:
+    runs = [*RESULTS, run("krum", 0, [0.5]), run("krum", 1, [0.5])]
+    for one, number in zip(runs[-2:], (4, 3), strict=True):
+        one.summary["dropped"] = number
+    assert remarks(tabulate(runs))[-1] == "updates that did not go into the average: krum 7"
+    assert not any("average" in line for line in remarks(tabulate(RESULTS)))
+
+
+def test_no_gap_is_not_minus_nothing() -> None:
+    table = tabulate([run("fd", 0, [0.5], local=0.5 + 1e-17), run("fd", 1, [0.5], local=0.5 + 1e-9)])
+    assert "-0.00" not in as_markdown(table)
+
+
 def test_rounds_without_evaluation_are_passed_over() -> None:
     assert first_reaching([{"round": 1}, {"round": 2, "global": {"acc": 0.9}}], 0.8) == 2
     assert first_reaching([{"round": 1}], 0.0) is None
@@ -143,6 +156,13 @@ def test_odd_results_still_make_a_picture(accuracies: list[float]) -> None:
 )
 def test_ticks_are_round_numbers_that_cover_the_range(low: float, high: float, ticks: tuple[float, ...]) -> None:
     assert nice_ticks(low, high) == ticks
+
+
+def test_compositions_keep_their_names_and_files_of_any_length_are_cut() -> None:
+    names = ["fedssd+fedprox × fednova", "here/my_method.py:MyLoss", "x" * 40]
+    svg = learning_curves([run(name, 0, [0.5, 0.6]) for name in names])
+    written = [element.text for element in elements(svg, "text", "name")]
+    assert sorted(map(str, written)) == sorted(2 * [names[0], "MyLoss", "x" * 23 + "…"])
 
 
 def test_names_keep_their_order_and_distance() -> None:

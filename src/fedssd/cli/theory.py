@@ -47,7 +47,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     group = parser.add_argument_group("from a run")
     group.add_argument("--from", dest="run", type=Path, metavar="RUN", help="run its recipe again and measure them")
     group.add_argument("--rounds", metavar="N", help="only the first N rounds")
-    group.add_argument("--out", type=Path, metavar="DIR", help="folder for theory.json and theory.svg (default: RUN)")
+    group.add_argument("--out", type=Path, metavar="DIR", help="folder for theory.json, .md and .svg (default: RUN)")
     group.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     parser.set_defaults(main=main)
@@ -102,7 +102,7 @@ def _for_run(args: argparse.Namespace, given: dict[str, float]) -> int:
         return 0
     print(f"{_setting(found, m_max, clients)}\n")
     print("\n".join(run_lines(found.rounds, m_max, clients)))
-    print(f"results: {out}/ (theory.json, theory.svg)")
+    print(f"results: {out}/ (theory.json, theory.md, theory.svg)")
     return 0
 
 
@@ -139,15 +139,28 @@ def _setting(found: Replay, m_max: float, clients: float) -> str:
 
 
 def _write(out: Path, found: Replay, m_max: float, clients: float) -> dict[str, Any]:
-    """theory.json and theory.svg; those of an earlier call are replaced."""
+    """theory.json, theory.md and theory.svg; those of an earlier call are replaced."""
+    import torch
+
+    import fedssd
+    from fedssd.experiment.commit import source_commit
     from fedssd.experiment.record import explained, write_json
     from fedssd.theory.figure import promise_figure
-    from fedssd.theory.report import plain, run_facts
+    from fedssd.theory.report import as_markdown, plain, run_facts
 
-    content = {"m_max": m_max, "S": plain(clients), "setting": _setting(found, m_max, clients)}
-    content |= run_facts(found.rounds, m_max, clients)
+    setting = _setting(found, m_max, clients)
+    content: dict[str, Any] = {
+        "m_max": m_max,
+        "S": plain(clients),
+        "setting": setting,
+        "recipe_hash": found.federation.recipe.hash,
+        "fedssd": fedssd.__version__,
+        "commit": source_commit(),
+        "torch": str(torch.__version__),
+        **run_facts(found.rounds, m_max, clients),
+    }
     with explained(out):
         write_json(out / "theory.json", content)
-        figure = promise_figure(found.rounds, m_max, clients, str(content["setting"]))
-        (out / "theory.svg").write_text(figure, encoding="utf-8")
+        (out / "theory.md").write_text(as_markdown(found.rounds, m_max, clients, setting), encoding="utf-8")
+        (out / "theory.svg").write_text(promise_figure(found.rounds, m_max, clients, setting), encoding="utf-8")
     return content

@@ -8,14 +8,15 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.net import Net
-from fedssd.core.round import traffic
+from fedssd.core.round import Trained, traffic
 from fedssd.data.dataset import Dataset
+from fedssd.engines.base import Job
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.run import close_job, open_job, start
+from fedssd.experiment.run import Run, close_job, open_job, start
 
-CLASSES, SHAPE, PER_CLASS = 10, (3, 32, 32), 3
+CLASSES, SHAPE, PER_CLASS = 10, (3, 32, 32), 2
 MODEL = f"the paper's CNN on CIFAR-10's shape, K = {CLASSES}"
 NUMBER = 4  # bytes
 
@@ -42,21 +43,17 @@ class Footprint(NamedTuple):
     server: Amount
 
 
+class Traffic(NamedTuple):
+    """Bytes for a client and round."""
+
+    down: int
+    up: int
+
+
 def footprint(local: str = "fedavg", server: str = "fedavg") -> Footprint:
-    """The second round of two clients on random images, with default options: some methods say nothing in the first."""
-    recipe = Recipe(
-        data="cifar10", partition="iid", clients=2, auxiliary=1, augment="none", method=local, server=server, rounds=2,
-        epochs=1, engine="reference", device="cpu",
-    )  # fmt: skip
-    federation = assemble(recipe, Brought(dataset=random_images(PER_CLASS)))
-    run = start(federation, None, torch.device("cpu"))
-    assert isinstance(federation.net, Net)  # one model for all
-    engine = ReferenceEngine(federation.net, federation.world(torch.device("cpu")), federation.schedule)
-    for _ in range(recipe.rounds):
-        job = open_job(run)
-        (trained,) = engine.train([job])
-        run.move_on(close_job(run, job, trained))
-    model = tree.size_in_bytes(federation.weights)
+    """What a round of a method sends and leaves behind, in models and numbers."""
+    run, job, trained = _second_round(local, server)
+    model = tree.size_in_bytes(run.federation.weights)
     up, down = traffic(job.sent, trained)
     kept = tree.size_in_bytes(run.state.local) + tree.size_in_bytes(run.state.server)
 
@@ -68,6 +65,32 @@ def footprint(local: str = "fedavg", server: str = "fedavg") -> Footprint:
     return Footprint(
         amount(down, clients), amount(up, clients), amount(tree.size_in_bytes(trained.memories), clients), amount(kept)
     )
+
+
+def bytes_of(local: str = "fedavg", server: str = "fedavg", auxiliary: int = 1) -> Traffic:
+    """What a round of a method sends, in bytes, with so many auxiliary or public samples of each class."""
+    _, job, trained = _second_round(local, server, auxiliary)
+    up, down = traffic(job.sent, trained)
+    return Traffic(down // len(job.clients), up // len(job.clients))
+
+
+def _second_round(local: str, server: str, auxiliary: int = 1) -> tuple[Run, Job, Trained]:
+    """The second round of two clients on random images, with default options: some methods say nothing in the first."""
+    recipe = Recipe(
+        data="cifar10", partition="iid", clients=2, augment="none", method=local, server=server, rounds=2, epochs=1,
+        engine="reference", device="cpu",
+    )  # fmt: skip
+    public = random_images(auxiliary)
+    brought = Brought(dataset=random_images(PER_CLASS), auxiliary=(public.x_train, public.y_train))
+    federation = assemble(recipe, brought)
+    run = start(federation, None, torch.device("cpu"))
+    assert isinstance(federation.net, Net)  # one model for all
+    engine = ReferenceEngine(federation.net, federation.world(torch.device("cpu")), federation.schedule)
+    for _ in range(recipe.rounds):
+        job = open_job(run)
+        (trained,) = engine.train([job])
+        run.move_on(close_job(run, job, trained))
+    return run, job, trained
 
 
 def random_images(per_class: int) -> Dataset:

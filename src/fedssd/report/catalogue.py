@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.core.contract import Local, Server
-from fedssd.experiment.footprint import MODEL, Footprint, footprint
+from fedssd.experiment.footprint import MODEL, Footprint, Traffic, bytes_of, footprint
 from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
+from fedssd.report.tables import BASELINE
 
 Facts = dict[str, Any]
 COSTS = "results/cost/cpu.json"
+PUBLIC = 64  # samples a class, of the paper's auxiliary set
+PAPER_ON_TRAFFIC = {"scaffold": "2×", "fedcurv": "2.5× (related work), 2× (experiments)"}
 _ROOT = Path(__file__).resolve().parents[3]  # of a checkout; an installed package has no results beside it
 
 
@@ -150,6 +153,26 @@ def as_markdown(entries: list[Facts]) -> str:
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", provenance()]) + "\n"
+
+
+def traffic_as_markdown() -> str:
+    """The methods whose rounds send another number of bytes than FedAvg's, beside what the paper says of them."""
+    plain = bytes_of()
+    found = {name: bytes_of(local=name, auxiliary=PUBLIC if kind.needs_public else 1) for name, kind in LOCALS.items()}
+    found |= {name: bytes_of(server=name) for name in SERVERS if name not in LOCALS}
+    lines = ["| name | down, bytes | up, bytes | both, beside FedAvg | the paper says |", "|---|---:|---:|---:|---|"]
+    for name, sent in found.items():
+        if name == BASELINE or sent != plain:
+            says = PAPER_ON_TRAFFIC.get(name, "–")
+            lines.append(f"| {name} | {sent.down:,} | {sent.up:,} | {_beside(sent, plain)} | {says} |")
+    same = ", ".join(name for name, sent in found.items() if name != BASELINE and sent == plain)
+    about = f"For a client and round, read off a round of {MODEL}; public sets of {PUBLIC} samples a class."
+    return "\n".join([*lines, "", f"The same bytes as FedAvg: {same}. {about}", ""])
+
+
+def _beside(sent: Traffic, plain: Traffic) -> str:
+    ratio = sum(sent) / sum(plain)
+    return f"{ratio:.5g}×" if ratio >= 0.5 else f"1/{1 / ratio:.0f}"
 
 
 def _authors(paper: str) -> str:

@@ -13,7 +13,8 @@ from fedssd.report.tables import Outcome
 
 HEIGHT = 450
 TOP, BOTTOM = 104, 52  # above and below the panels
-PANEL, LABELS, AXIS = 320, 130, 44  # widths: the plot, the names at its right, the numbers at its left
+PANEL, LABELS, AXIS = 320, 130, 44  # widths: the plot, short names at its right, the numbers at its left
+SHORT, LONGEST, LETTER = 10, 24, 8  # letters that fit there, letters of the longest name, width of each beyond
 LINE_HEIGHT = 15  # smallest distance between two names
 INTERESTING = 0.1  # the share of rounds at the start that may fall out of the picture
 
@@ -60,12 +61,12 @@ def learning_curves(results: Sequence[Outcome], subtitle: str = "") -> str:
     methods = list(dict.fromkeys(run.summary["method"] for run in results))
     seeds = len({run.summary["seed"] for run in results})
     note = f"{subtitle}{' · ' if subtitle else ''}" + ("1 seed" if seeds == 1 else f"mean and ±1 std of {seeds} seeds")
-    width = 24 + sum(AXIS + PANEL + LABELS for _ in panels)
+    labels = LABELS + LETTER * max(0, max(len(_short(method)) for method in methods) - SHORT)
+    step = AXIS + PANEL + labels
     body = [_text(24, 30, "Test accuracy, %", "title"), _text(24, 50, note, "quiet")]
     for place, (title, found) in enumerate(panels):
-        left = 24 + place * (AXIS + PANEL + LABELS) + AXIS
-        body += _panel(left, title, found, methods)
-    return _document(width, methods, body)
+        body += _panel(24 + place * step + AXIS, title, found, methods, labels)
+    return _document(math.ceil(24 + len(panels) * step), methods, body)
 
 
 def global_accuracy(line: Mapping[str, Any]) -> float | None:
@@ -146,18 +147,18 @@ def _round_scale(curves: Sequence[Curve], left: float) -> Scale:
     return Scale(first, max(last, first + 1), left, left + PANEL, ticks)
 
 
-def _panel(left: float, title: str, curves: Sequence[Curve], methods: Sequence[str]) -> list[str]:
+def _panel(left: float, title: str, curves: Sequence[Curve], methods: Sequence[str], labels: float) -> list[str]:
     x, y = _round_scale(curves, left), _value_scale(curves)
     parts = [_text(left, TOP - 14, title, "panel"), *_axes(x, y)]
     drawn = sorted(curves, key=lambda curve: curve.method == HERO)  # the method of the house on top
     name = f"clip{left:.0f}"
     parts.append(
-        f'<clipPath id="{name}"><rect x="{left}" y="{TOP}" width="{PANEL}" height="{y.start - TOP}"/></clipPath>'
+        f'<clipPath id="{name}"><rect x="{left:g}" y="{TOP}" width="{PANEL}" height="{y.start - TOP}"/></clipPath>'
     )
     parts.append(f'<g clip-path="url(#{name})">')
     parts += [_band(curve, x, y, methods.index(curve.method)) for curve in drawn if any(curve.spread)]
     parts += [_line(curve, x, y, methods.index(curve.method)) for curve in drawn]
-    return [*parts, "</g>", *_end_labels(drawn, x, y, methods)]
+    return [*parts, "</g>", *_end_labels(drawn, x, y, methods, labels)]
 
 
 def _axes(x: Scale, y: Scale) -> list[str]:
@@ -187,7 +188,7 @@ def _band(curve: Curve, x: Scale, y: Scale, number: int) -> str:
     return f'<polygon class="band f{number}" points="{" ".join(outline)}"/>'
 
 
-def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[str]) -> list[str]:
+def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[str], labels: float) -> list[str]:
     """Names beside the line ends, moved apart where they would overlap, each with a thread to its line."""
     last = {curve.method: curve.mean[-1] for curve in curves}
     ends = {method: min(max(y(value), y.end), y.start) for method, value in last.items()}
@@ -197,15 +198,15 @@ def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[s
         number, hero = methods.index(method), " hero" if method == HERO else ""
         thread = f"{x.end + 2:.1f},{ends[method]:.1f} {x.end + 16:.1f},{place:.1f}"
         parts.append(f'<polyline class="thread c{number}" points="{thread}"/>')
-        parts.append(_text(x.end + 20, place + 4, _short(NAMES.get(method, method)), f"name{hero}"))
-        parts.append(_text(x.end + LABELS - 10, place + 4, f"{last[method]:.1f}", f"value end{hero}"))
+        parts.append(_text(x.end + 20, place + 4, _short(method), f"name{hero}"))
+        parts.append(_text(x.end + labels - 10, place + 4, f"{last[method]:.1f}", f"value end{hero}"))
     return parts
 
 
-def _short(name: str) -> str:
-    """A name that fits beside its value: of a file and class the class, and no more than ten letters."""
-    name = name.rsplit(":", 1)[-1]
-    return name if len(name) <= 10 else name[:9] + "…"
+def _short(method: str) -> str:
+    """A name that fits beside its value: of a file and class the class, and no longer than a composition's."""
+    name = NAMES.get(method, method).rsplit(":", 1)[-1]
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def spaced(places: Mapping[str, float], top: float, bottom: float) -> dict[str, float]:

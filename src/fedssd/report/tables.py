@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
@@ -79,6 +80,7 @@ class Table:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     diverged: tuple[str, ...] = ()  # runs whose training broke down
+    dropped: Mapping[str, int] = field(default_factory=dict)  # updates left out of the average, by method
 
     @property
     def columns(self) -> list[Column]:
@@ -102,7 +104,10 @@ def tabulate(results: Sequence[Outcome]) -> Table:
         measured = [_measure(runs.get((method, seed)), runs.get((BASELINE, seed))) for seed in seeds]
         rows.append(Row(method, {column.key: [values.get(column.key) for values in measured] for column in COLUMNS}))
     lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
-    return Table(tuple(rows), seeds, tuple(lost))
+    dropped = Counter[str]()
+    for run in results:
+        dropped[run.summary["method"]] += run.summary.get("dropped", 0)
+    return Table(tuple(rows), seeds, tuple(lost), +dropped)
 
 
 def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
@@ -146,7 +151,7 @@ def _printed(row: Row, column: Column) -> str:
     mean, std, missing = row.mean(column.key), row.std(column.key), row.missing(column.key)
     if mean is None:
         return "–"
-    text = f"{column.scale * mean:.{column.digits}f}"
+    text = f"{round(column.scale * mean, column.digits) + 0.0:.{column.digits}f}"  # never −0
     if column.spread and std is not None:
         text += f" ± {column.scale * std:.{column.digits}f}"
     seeds = len(row.values[column.key])
@@ -168,6 +173,9 @@ def remarks(table: Table) -> list[str]:
     """What a reader must know to read the table."""
     count = len(table.seeds)
     lost = [f"diverged, so that its figures mean nothing: {name}" for name in table.diverged]
+    if table.dropped:
+        counts = ", ".join(f"{method} {number}" for method, number in table.dropped.items())
+        lost.append(f"updates that did not go into the average: {counts}")
     if count < 2:
         return ["1 seed: no spread is known, so no value stands out", *lost]
     marked = any(outstanding(table, column) for column in table.columns)

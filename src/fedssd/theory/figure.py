@@ -10,12 +10,12 @@ from xml.sax.saxutils import escape
 
 from fedssd.report.figures import Scale, nice_ticks, spaced
 from fedssd.theory.measure import RoundMeasure
-from fedssd.theory.report import Judged, judge
+from fedssd.theory.report import counts, judge
 from fedssd.theory.theorem import FORMS
 
-WIDTH, HEIGHT = 1000, 430
-TOP, BOTTOM, PANEL = 92, 62, 330
-LEFTS = (70, 560)
+WIDTH, HEIGHT = 1060, 470
+TOP, BOTTOM, PANEL = 110, 84, 330
+LEFTS = (70, 620)
 STRAIGHT = 30  # up to this ratio of the largest value to the smallest, an ordinary axis shows both
 
 Values = Sequence[float | None]
@@ -31,11 +31,21 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """One of the two plots."""
+
+    title: str
+    remark: str
+    series: Sequence[Series]
+
+
+@dataclass(frozen=True)
 class Signed:
     """A scale for values of either sign over many powers of ten: straight within ±unit, logarithmic beyond."""
 
     unit: float
     inner: Scale
+    bent: bool  # whether anything lies beyond ±unit
 
     def __call__(self, value: float) -> float:
         return self.inner(stretch(value, self.unit))
@@ -50,38 +60,47 @@ def stretch(value: float, unit: float) -> float:
 def promise_figure(rounds: Sequence[RoundMeasure], m_max: float, clients: float, subtitle: str = "") -> str:
     """Left, the decrease of the global loss; right, μ + L_m, which has to be above 0 for a promise at all."""
     judged = {form.name: [judge(one, form, m_max, clients) for one in rounds] for form in FORMS}
-    decrease = [Series("observed", "observed", [one.observed for one in rounds])]
-    decrease += [Series(f"as {name}", name, [one.promised for one in found]) for name, found in judged.items()]
+    promised = [Series(f"promised, as {name}", name, [one.promised for one in found]) for name, found in judged.items()]
     margin = [Series(f"as {name}", name, [one.promise.margin for one in found]) for name, found in judged.items()]
+    decrease = Panel(
+        "How much the global loss fell in the round",
+        _about_promises([value for one in promised for value in one.values]),
+        [Series("observed", "observed", [one.observed for one in rounds]), *promised],
+    )
+    panels = (decrease, Panel("μ + L_m", "condition 2: above 0, or the theorem is silent", margin))
     numbers = [one.round for one in rounds]
-    counts = "; ".join(f"as {name} {_met(found)}" for name, found in judged.items())
     body = [
         _text(24, 30, "What Theorem 1 promises, and what the rounds brought", "title"),
         _text(24, 50, subtitle, "quiet"),
-        *_panel(LEFTS[0], "Decrease of the global loss, observed and promised", numbers, decrease),
-        *_panel(LEFTS[1], "μ + L_m: above 0, or there is no promise", numbers, margin),
-        _text(24, HEIGHT - 10, f"rounds that meet μ + L_m > 0, and η < 1 of Assumption 2: {counts}", "quiet"),
+        *(part for left, panel in zip(LEFTS, panels, strict=True) for part in _panel(left, panel, numbers)),
     ]
+    for place, (name, found) in enumerate(reversed(judged.items())):
+        body.append(_text(24, HEIGHT - 12 - 18 * place, f"as {name}: {counts(found)}", "quiet"))
     return DOCUMENT.format(width=WIDTH, height=HEIGHT, body="\n".join(part for part in body if part))
 
 
-def _met(judged: Sequence[Judged]) -> str:
-    margins, solved = sum(one.promise.margin > 0 for one in judged), sum(one.assumption for one in judged)
-    return f"{margins} and {solved} of {len(judged)}"
+def _about_promises(promised: Values) -> str:
+    """What the reader of the left panel would stumble over."""
+    made = [value for value in promised if value is not None]
+    if not made:
+        return "nothing is promised in any round"
+    return "a promise below 0 is none" if min(made) < 0 else ""
 
 
-def _panel(left: float, title: str, rounds: Sequence[int], series: Sequence[Series]) -> list[str]:
+def _panel(left: float, panel: Panel, rounds: Sequence[int]) -> list[str]:
     last = max(rounds[-1], rounds[0] + 1)
     ticks = tuple(t for t in nice_ticks(rounds[0], last, 5) if t == int(t) and rounds[0] <= t <= last)
-    x, (y, marks) = Scale(rounds[0], last, left, left + PANEL, ticks), signed_scale(series)
-    parts = [_text(left, TOP - 16, title, "panel")]
+    x, (y, marks) = Scale(rounds[0], last, left, left + PANEL, ticks), signed_scale(panel.series)
+    remarks = [panel.remark, f"logarithmic beyond ±{y.unit:g}" if y.bent else ""]
+    parts = [_text(left, TOP - 32, panel.title, "panel")]
+    parts.append(_text(left, TOP - 15, "; ".join(remark for remark in remarks if remark), "tick"))
     for value in marks:
         kind = "zero" if value == 0 else "grid"
         parts.append(f'<line class="{kind}" x1="{left}" x2="{left + PANEL}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         parts.append(_text(left - 8, y(value) + 4, f"{value:g}".replace("-", "−"), "tick end"))
     parts += [_text(x(tick), HEIGHT - BOTTOM + 16, f"{tick:g}", "tick middle") for tick in x.ticks]
     parts.append(_text(left + PANEL / 2, HEIGHT - BOTTOM + 32, "round", "tick middle"))
-    shown = [one for one in series if any(value is not None for value in one.values)]
+    shown = [one for one in panel.series if any(value is not None for value in one.values)]
     parts += [mark for one in shown for mark in _marks(one, rounds, x, y)]
     return parts + _names(shown, left + PANEL, y)
 
@@ -93,13 +112,13 @@ def signed_scale(series: Sequence[Series]) -> tuple[Signed, list[float]]:
     if sizes[-1] <= STRAIGHT * sizes[0]:
         ticks = nice_ticks(min(0.0, *values, 0.0), max(0.0, *values, 0.0))
         unit = max(abs(ticks[0]), abs(ticks[-1]))
-        return Signed(unit, Scale(ticks[0] / unit, ticks[-1] / unit, HEIGHT - BOTTOM, TOP, ())), list(ticks)
+        return Signed(unit, Scale(ticks[0] / unit, ticks[-1] / unit, HEIGHT - BOTTOM, TOP, ()), False), list(ticks)
     unit = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 10]))
     stretched = [stretch(v, unit) for v in values]
     low, high = math.floor(min(0.0, *stretched)), math.ceil(max(0.0, *stretched))
     every = max(1, math.ceil((high - low) / 9))
     marks = [_unstretched(place, unit) for place in range(low, high + 1) if place % every == 0]
-    return Signed(unit, Scale(low, high, HEIGHT - BOTTOM, TOP, ())), marks
+    return Signed(unit, Scale(low, high, HEIGHT - BOTTOM, TOP, ()), True), marks
 
 
 def _unstretched(place: int, unit: float) -> float:

@@ -155,22 +155,47 @@ def run_lines(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> l
     return [*_table(rounds, m_max, clients), "", *verdict(rounds, m_max, clients)]
 
 
+SHARED = ("round", "‖∇L‖", "B", "L_F", "L_m", "L_f")
+PER_FORM = ("μ+L_m", "η", "ρ", "promised")
+
+
 def _table(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> list[str]:
-    per_form = ["μ+L_m", "η", "ρ", "promised"]
-    shared = ["round", "‖∇L‖", "B", "L_F", "L_m", "L_f"]
-    head = "".join(f"{name:>9}" for name in shared) + 2 * (" │" + "".join(f"{name:>10}" for name in per_form))
-    over = " " * 9 * len(shared) + "".join(f" │{'as ' + form.name:^40}" for form in FORMS)
+    head = "".join(f"{name:>9}" for name in SHARED) + 2 * (" │" + "".join(f"{name:>11}" for name in PER_FORM))
+    over = " " * 9 * len(SHARED) + "".join(f" │{'as ' + form.name:^44}" for form in FORMS)
     return [over.rstrip(), head + " │  observed", *(_table_row(one, m_max, clients) for one in rounds)]
 
 
 def _table_row(measured: RoundMeasure, m_max: float, clients: float) -> str:
+    shared, *per_form, observed = _cells(measured, m_max, clients)
+    line = "".join(f"{cell:>9}" for cell in shared)
+    for cells in per_form:
+        line += " │" + "".join(f"{cell:>11}" for cell in cells)
+    return f"{line} │{observed[0]:>10}"
+
+
+def _cells(measured: RoundMeasure, m_max: float, clients: float) -> list[list[str]]:
+    """A round in words: what both forms share, what each form makes of it, and what was observed."""
     shared = (measured.gradient, measured.dissimilarity, measured.smoothness, measured.curvature)
-    line = f"{measured.round:>9}" + "".join(f"{number(value):>9}" for value in (*shared, measured.logit_lipschitz))
+    groups = [[str(measured.round), *map(number, (*shared, measured.logit_lipschitz))]]
     for form in FORMS:
         one = judge(measured, form, m_max, clients)
-        cells = (one.promise.margin, one.constants.inexactness, one.promise.rho, one.promised)
-        line += " │" + "".join(f"{number(value):>10}" for value in cells)
-    return f"{line} │{measured.observed:>10.4g}"
+        figures = (one.promise.margin, one.constants.inexactness, one.promise.rho, one.promised)
+        groups.append([number(figure) for figure in figures])
+    return [*groups, [number(measured.observed)]]
+
+
+def as_markdown(rounds: Sequence[RoundMeasure], m_max: float, clients: float, setting: str) -> str:
+    """A run for a page: the table, and below it what it comes to, with and without the terms of sampling."""
+    heads = [*SHARED, *(f"{name}, {form.name}" for form in FORMS for name in PER_FORM), "observed"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---:|" * len(heads)]
+    for one in rounds:
+        cells = [cell for group in _cells(one, m_max, clients) for cell in group]
+        lines.append(f"| {' | '.join(cells).replace('-', '−')} |")
+    said, unsampled = verdict(rounds, m_max, clients), _hope(rounds, m_max, math.inf)
+    if unsampled not in said:
+        said.append(f"without the terms of sampling (S = inf), {unsampled}")
+    listed = [f"- {line[0].upper()}{line[1:]}.".replace(" -", " −") for line in said]
+    return "\n".join([*lines, "", f"{setting}:", "", *listed, ""])
 
 
 def verdict(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> list[str]:
@@ -179,11 +204,12 @@ def verdict(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> lis
     lines = [f"observed: the global training loss fell in {fell} of {len(rounds)} rounds"]
     for form in FORMS:
         judged = [judge(one, form, m_max, clients) for one in rounds]
-        lines.append(f"as {form.name} (μ = {form.formula}): {_counts(judged)}")
+        lines.append(f"as {form.name} (μ = {form.formula}): {counts(judged)}")
     return [*lines, _hope(rounds, m_max, clients)]
 
 
-def _counts(judged: Sequence[Judged]) -> str:
+def counts(judged: Sequence[Judged]) -> str:
+    """In how many rounds each thing that the theorem asks for is there."""
     total = len(judged)
     second = sum(one.promise.margin > 0 for one in judged)
     solved, first = sum(one.assumption for one in judged), sum(one.promise.holds for one in judged)
