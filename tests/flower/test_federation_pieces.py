@@ -214,6 +214,7 @@ def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.Cap
         (["certs", str(tmp_path / "keys"), "--nodes", "0"], "1 or more"),
         (["certs", str(tmp_path / "keys"), "--host", "ä"], "expected a host name"),
         (["run", app, "--weighting", "fair"], "weighting"),
+        (["run", app], "no federation is up"),
         (["audit", app, "--recipe", "recipe.toml"], "not both"),
     ):
         capsys.readouterr()

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from inprocess import InProcessGrid, nodes_for
+from flwr.app import Context, Message, MessageType, RecordDict
+from inprocess import InProcessGrid, become_a_server, nodes_for
+from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.deployment.samples import deal, read_server
-from fedssd.deployment.server import serve
+from fedssd.deployment.server import serve, server_app
 from fedssd.deployment.settings import Settings
 from fedssd.engines.flower.memory import InContext
+from fedssd.engines.flower.messages import Kind, ask
 from fedssd.engines.flower.packing import unpack
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
@@ -41,6 +44,35 @@ def assert_same(tmp_path: Path, **changes: object) -> None:
     for our_line, their_line in zip(ours.rounds, theirs.rounds, strict=True):
         known = their_line.keys() - {"seconds"} if shared else {"round", "clients", "dropped", "bytes_up", "bytes_down"}
         assert {key: our_line.get(key) for key in known} == {key: their_line[key] for key in known}
+
+
+def test_flower_s_simulated_nodes_hold_their_share_of_the_recipe_s_data(tmp_path: Path) -> None:
+    """Its nodes are told nothing but their number and how many there are, and its server no samples."""
+    recipe = load_recipe(None, {**SMALL, "method": "fedssd"})
+    file = tmp_path / "recipe.toml"
+    file.write_text(recipe.to_toml(), encoding="utf-8")
+    grid = InProcessGrid(nodes_for(file, [tmp_path] * recipe.clients))
+    for node in grid.nodes.values():
+        del node.context.node_config["data-path"]
+        node.context.node_config["num-partitions"] = recipe.clients
+    config = {"wait": 1.0, "out": str(tmp_path / "run")}
+    server_app(file)(grid, Context(1, 1, {}, RecordDict(), config))
+    ours, theirs = load_file(tmp_path / "run" / "weights.safetensors"), tree.flatten(run_recipe(recipe).weights)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("config", [{}, {"num-partitions": 4}, {"num-partitions": 3, "data-path": ""}])
+def test_another_node_must_say_where_its_samples_are(config: dict[str, object], tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(load_recipe(None, SMALL).to_toml(), encoding="utf-8")
+    (node,) = nodes_for(file, [tmp_path]).values()
+    del node.context.node_config["data-path"]
+    node.context.node_config.update(config)
+    become_a_server()
+    kind = Kind((1, 8, 8), "uint8", tuple("0123456789"))
+    answer = node.handle(Message(ask(kind, "run"), 1, MessageType.QUERY))
+    assert "clients, and Flower simulates 4" in answer.error.reason or "needs data-path" in answer.error.reason
 
 
 def models_of(grid: InProcessGrid, rounds: int) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +163,11 @@ def _up(args: argparse.Namespace) -> int:
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
-    program = places.program()
-    print(f"next:    {program} federation run {args.app}    (and {program} federation down {args.app} at the end)")
-    print(f"or:      FLWR_HOME={trial.place / 'user'} flwr run {args.app} {NAME} --stream")
+    program, fewer = places.program(), args.nodes is not None and args.nodes < trial.recipe.clients
+    minimum = f" --min-nodes {args.nodes}" if fewer else ""  # the others would be waited for in vain
+    print(f"next:    {program} federation run {args.app}{minimum}")
+    print(f"or:      FLWR_HOME={trial.flwr.home} flwr run {args.app} {NAME} --stream")
+    print(f"then:    {program} federation down {args.app}")
     return 0
 
 
@@ -190,17 +193,27 @@ def _run(args: argparse.Namespace) -> int:
         folder = _folder(args)
         given["out"] = str(folder)
     say = (lambda text: None) if args.json else print
-    outcome = trial.run(given, say)
+    try:
+        outcome = trial.run(given, say)
+    except KeyboardInterrupt as error:
+        raise type(error)(_kept(args.app, folder)) from None
     if not outcome.completed:
-        raise UserError(outcome.details.removeprefix("ServerApp failed with exception: "))
+        raise UserError(f"{outcome.reason}; {_kept(args.app, folder)}")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if args.json:
         print(json.dumps(summary))
         return 0
     reached = f"global accuracy {100 * summary['final']['acc']:.2f} % after " if "final" in summary else ""
     print(f"{reached}{places.many(summary['rounds'], 'round')}")
-    print(f"results: {folder}/ (recipe.toml, rounds.jsonl, summary.json)")
+    print(f"results: {folder}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
     return 0
+
+
+def _kept(app: Path, folder: Path) -> str:
+    """What a run that ended early has left, and how to go on with it."""
+    words = shlex.join(["federation", "run", str(app), "--resume", str(folder)])
+    how = f"; go on with: {places.program()} {words}" if (folder / "checkpoint").is_dir() else ""
+    return places.kept(folder) + how
 
 
 def _folder(args: argparse.Namespace) -> Path:

@@ -19,7 +19,7 @@ from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.deployment.rehearsal import rehearse
-from fedssd.deployment.samples import ServerSamples, read_server
+from fedssd.deployment.samples import ServerSamples, read_server, shares
 from fedssd.deployment.settings import Settings, recipe_of, settings_of
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.engines.base import Evaluation, Job
@@ -44,7 +44,9 @@ from fedssd.experiment.run import (
     round_line,
     start,
 )
+from fedssd.report.html import write_report
 
+REPORT = "report.html"
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy
 
 
@@ -159,9 +161,14 @@ class ServedRun:
         return evaluate_closed(federation, self.engine, [closed], [job], [trained])[0]
 
     def conclude(self) -> None:
-        """Summary and weights, as far as the run has come."""
-        if self.run.folder and self.run.lines:
-            self.run.folder.finish(self.run.result().summary, self.run.weights())
+        """Summary, weights and the report, as far as the run has come."""
+        folder, recipe = self.run.folder, self.run.federation.recipe
+        if folder and self.run.lines:
+            summary = self.run.result().summary
+            folder.finish(summary, self.run.weights())
+            if "final" not in summary:  # the clients keep their models, so nothing was measured here
+                return
+            write_report([folder.path], folder.path / REPORT, f"{recipe.method}, a federation of {recipe.clients}")
 
     def _keep(self) -> None:
         """A checkpoint of every round: a round of a federation is costly, and a checkpoint is not."""
@@ -296,12 +303,17 @@ def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         settings = settings_of(context.run_config)
         chosen = recipe_of(recipe, settings.set)
-        if not settings.server_data:
-            raise UserError("run-config server-data names the server's samples (test and auxiliary); it is empty")
-        samples = read_server(Path(settings.server_data), chosen)
-        serve(grid, chosen, samples, settings, _place(settings), wrap)
+        serve(grid, chosen, _samples(settings, chosen), settings, _place(settings), wrap)
 
     return app
+
+
+def _samples(settings: Settings, recipe: Recipe) -> ServerSamples:
+    """What the run names, or else the server's share of the recipe's data."""
+    if settings.server_data:
+        return read_server(Path(settings.server_data), recipe)
+    say(f"run-config server-data is empty: the server judges and tests on its share of the recipe's {recipe.data}")
+    return shares(recipe).of_server()
 
 
 def _place(settings: Settings) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -112,9 +113,8 @@ class FederatedStrategy(Strategy):
         for client, node in present.items():
             accepted = self.accepted.get(client, NEVER)
             content = instruct(self.kind, Order(self.run, self.round + 1, accepted, opened.sent, opened.public))
-            content.config_records[CONFIG].update(
-                config
-            )  # what a strategy around this one adds, such as a clipping norm
+            # what a strategy around this one adds, such as a clipping norm
+            content.config_records[CONFIG].update(config)
             message = Message(content, node, MessageType.TRAIN, ttl=self.rules.deadline, group_id=str(self.round + 1))
             self._asked.append((client, message))
         return [message for _, message in self._asked]
@@ -267,6 +267,9 @@ class FederatedStrategy(Strategy):
                 f"it answers as client {reply.client} for round {reply.round}, asked was client {client} "
                 f"for round {self.round + 1}"
             )
+        seen = float(reply.figures["count"])
+        if not 0 < seen < math.inf:  # the round's figures are divided by it
+            return f"it claims to have trained on {seen:g} samples, expected above 0"
         parts = {"update": reply.update, "report": reply.report}
         expected = {"update": self.like.update, "report": self.like.report}
         most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")
