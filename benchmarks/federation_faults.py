@@ -30,7 +30,7 @@ from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
 
 RECIPE = {"method": "moon", "rounds": 4, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp"}
-RECIPE |= {"engine": "reference", "device": "cpu"}
+RECIPE |= {"batch": 16, "lr": 0.05, "engine": "reference", "device": "cpu"}
 
 TAMPER = '''
 
@@ -85,15 +85,14 @@ class Faults:
 
         begun = time.monotonic()
         outcome = self.trial.run(given, hear)
-        details = outcome.details.removeprefix("ServerApp failed with exception: ")
-        print(
-            f"{outcome.status} after {time.monotonic() - begun:.0f} s" + ("" if outcome.completed else f": {details}")
-        )
+        why = "" if outcome.completed else f": {outcome.reason}"
+        print(f"{outcome.status} after {time.monotonic() - begun:.0f} s{why}")
         return outcome, out
 
     def bad_replies(self) -> None:
-        for fault, what in (("nan", "NaN"), ("shape", "a wrong shape"), ("samples", "a million samples claimed")):
-            outcome, out = self.run(f"A node sends {what}", fault=fault, set="rounds=3 method=fedavg")
+        faults = {"nan": "sends NaN", "shape": "sends a wrong shape", "samples": "claims a million samples"}
+        for fault, what in faults.items():
+            outcome, out = self.run(f"A node {what}", fault=fault, set="rounds=3 method=fedavg")
             assert outcome.completed
             assert [list(line["dropped"]) for line in lines_of(out)] == [[], ["1"], []]
 
@@ -122,9 +121,11 @@ class Faults:
         said = re.sub(r"\x1b\[\d+m", "", self.trial.processes.log("node-2"))
         assert "SuperNode ID:" not in said
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        place = next((i for i, line in enumerate(lines) if "xit" in line), len(lines) - 1)
-        ended = "node-2" not in self.trial.processes.running()
-        return "\n".join([*lines[place : place + 4], "the node has ended" if ended else "the node goes on trying"])
+        if "node-2" in self.trial.processes.running():
+            tried = [line for line in lines if "attempt failed" in line]
+            return f"{tried[-1]}\nthe node goes on trying"
+        place = next(i for i, line in enumerate(lines) if "Exit Code" in line)
+        return "\n".join([*lines[place : place + 3], "the node has ended"])
 
     def killed(self) -> None:
         def react(line: str) -> None:

@@ -20,6 +20,7 @@ from fedssd.core import tree
 from fedssd.deployment.samples import ServerSamples, deal, read_server
 from fedssd.deployment.server import serve
 from fedssd.deployment.settings import Settings
+from fedssd.engines.flower import grid as grid_module
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.run import Result, run_recipe
@@ -215,6 +216,45 @@ def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: 
     resumed = lab.run(resume=str(tmp_path / "run"))
     assert [line["round"] for line in resumed.rounds] == [1, 2, 3, 4]
     assert same(resumed, run_recipe(lab.recipe))
+
+
+@pytest.mark.parametrize("lost", ["train", "query"])
+def test_a_message_that_got_lost_is_sent_again(lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Client 1 never sees its first message of a kind; once it answers a probe, that is known."""
+    monkeypatch.setattr(grid_module, "SILENCE", 0.05)
+    lab = Lab(tmp_path, method="moon")
+    seen: list[str] = []
+
+    def lose(round_: int, node: int, reply: Message) -> Message | None:
+        kind = "train" if round_ else "query"
+        if lab.client(node) != 1 or kind != lost:
+            return reply
+        seen.append(kind)
+        return None if len(seen) == 1 else reply
+
+    lab.grid.tamper = lose
+    ours = lab.run(round_timeout=30.0, wait=30.0)
+    assert all(line["dropped"] == {} for line in ours.rounds)
+    assert same(ours, run_recipe(lab.recipe))
+
+
+def test_a_node_at_work_is_not_sent_its_message_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe is answered after the message before it, so that an answer to both means that nothing was lost."""
+    monkeypatch.setattr(grid_module, "SILENCE", 0.0)
+    lab = Lab(tmp_path, method="moon")
+    sound, asked = lab.grid.pull_messages, 0
+
+    def slow(message_ids: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return [] if asked % 3 else sound(message_ids)
+
+    lab.grid.pull_messages = slow  # type: ignore[method-assign]
+    ours = lab.run(round_timeout=30.0)
+    orders = [message for message in lab.grid.sent if message.metadata.message_type == "train"]
+    assert len(orders) == 3 * len(ours.rounds)
+    assert len(lab.grid.sent) > len(orders) + 3  # there were probes beside the three greetings
+    assert same(ours, run_recipe(lab.recipe))
 
 
 def test_nodes_may_share_a_state_path(tmp_path: Path) -> None:

@@ -229,15 +229,16 @@ def _folder(args: argparse.Namespace) -> Path:
 
 def _audit(args: argparse.Namespace) -> int:
     from fedssd.deployment.audit import as_rows, audit
-    from fedssd.deployment.project import recipe_in
-    from fedssd.experiment.federation import assemble
+    from fedssd.deployment.project import recipe_in, settings_in
+    from fedssd.deployment.server import build, server_samples
+    from fedssd.deployment.settings import Settings
     from fedssd.experiment.recipe import load_recipe
 
     if args.app is not None and args.recipe is not None:
         raise UserError("name an app's folder or a --recipe, not both")
-    path = recipe_in(args.app) if args.app is not None else args.recipe
+    path, settings = (recipe_in(args.app), settings_in(args.app)) if args.app else (args.recipe, Settings())
     recipe = load_recipe(path, flags.overrides(args, "federation audit"))
-    items = audit(assemble(recipe))
+    items = audit(build(recipe, server_samples(settings, recipe)))
     if args.json:
         print(json.dumps(as_rows(items)))
         return 0
@@ -248,9 +249,9 @@ def _audit(args: argparse.Namespace) -> int:
 def table(items: list[Item]) -> list[str]:
     """The audit as text: three parts, each with its total."""
     titles = {"down": "to every client", "up": "from every client", "stays": "kept by the client, never sent"}
-    lines = []
+    lines, width = [], max(len(item.name) for item in items)
     for direction, title in titles.items():
         own = [item for item in items if item.direction == direction]
         lines.append(f"{title}: {sum(item.bytes for item in own):,} bytes a round")
-        lines += [f"  {item.name:<36} {item.what:<28} {item.bytes:>14,}" for item in own]
+        lines += [f"  {item.name:<{width}}  {item.what:<24} {item.bytes:>12,}" for item in own]
     return [*lines, "samples and labels stay where they are"]

@@ -92,6 +92,7 @@ class ServedRun:
         """Create the run's folder, or stand where its checkpoint stood."""
         run, device = self.run, torch.device(self.machine.device)
         line = header(run.federation, self.machine.engine, device, self.machine.threads)
+        del line["counts"]  # which classes a client holds is known to its node alone
         if point is None or point.state is None:
             forget(folder, rounds_in(folder))
             folder.begin(run.federation, line)
@@ -227,12 +228,16 @@ def serve(
         served = ServedRun(start(federation, folder, torch.device(machine.device)), machine)
         if folder:
             served.begin(folder, points[0] if points else None)
-        if served.run.state.round:
+        if served.run.state.round >= recipe.rounds:
+            say(f"all {recipe.rounds} rounds are done already")
+        elif served.run.state.round:
             say(f"going on after round {served.run.state.round}")
         ours = strategy_for(served, samples, settings)
         try:
             with using_threads(machine.threads):
-                _rounds(grid, served, ours if wrap is None else wrap(ours), settings.round_timeout)
+                timeout = settings.round_timeout
+                prompt = PromptGrid(grid, lambda node: ours.letter(node, timeout))
+                _rounds(prompt, served, ours if wrap is None else wrap(ours), timeout)
         finally:  # a run that ends early keeps the rounds it has
             served.conclude()
     return served.run
@@ -251,7 +256,7 @@ def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -
         return MetricRecord({"accuracy": line["global"]["acc"]}) if "global" in line else None
 
     strategy.start(
-        PromptGrid(grid),
+        grid,
         arrays_of(run.state.weights),
         num_rounds=rounds - run.state.round,
         timeout=timeout,
@@ -303,17 +308,16 @@ def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         settings = settings_of(context.run_config)
         chosen = recipe_of(recipe, settings.set)
-        serve(grid, chosen, _samples(settings, chosen), settings, _place(settings), wrap)
+        if not settings.server_data:
+            say(f"run-config server-data is empty: the server has its share of the recipe's {chosen.data}")
+        serve(grid, chosen, server_samples(settings, chosen), settings, _place(settings), wrap)
 
     return app
 
 
-def _samples(settings: Settings, recipe: Recipe) -> ServerSamples:
+def server_samples(settings: Settings, recipe: Recipe) -> ServerSamples:
     """What the run names, or else the server's share of the recipe's data."""
-    if settings.server_data:
-        return read_server(Path(settings.server_data), recipe)
-    say(f"run-config server-data is empty: the server judges and tests on its share of the recipe's {recipe.data}")
-    return shares(recipe).of_server()
+    return read_server(Path(settings.server_data), recipe) if settings.server_data else shares(recipe).of_server()
 
 
 def _place(settings: Settings) -> Path:

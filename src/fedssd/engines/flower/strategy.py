@@ -184,13 +184,17 @@ class FederatedStrategy(Strategy):
         if not newcomers:
             return
         wait = min(self.rules.deadline, max(self.rules.patience, 60.0))
-        letters = [Message(ask(self.kind, self.run), node, MessageType.QUERY, ttl=wait) for node in newcomers]
+        letters = [self.letter(node, wait) for node in newcomers]
         answers = {a.metadata.reply_to_message_id: a for a in grid.send_and_receive(letters, timeout=wait)}
         for node, letter in zip(newcomers, letters, strict=True):
             why = self._meet(node, answers.get(letter.metadata.message_id), connected)
             if why:
                 self._unfit[node] = why
                 self.tell(f"node {node} cannot take part: {why}")
+
+    def letter(self, node: int, wait: float) -> Message:
+        """A message that asks a node who it is."""
+        return Message(ask(self.kind, self.run), node, MessageType.QUERY, ttl=wait)
 
     def _meet(self, node: int, answer: Message | None, connected: set[int]) -> str | None:
         """Remember which client a node is, or say why it is none."""
