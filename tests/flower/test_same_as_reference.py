@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import torch
 from flwr.app import Context, Message, MessageType, RecordDict
@@ -13,11 +15,12 @@ from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
+from fedssd.deployment.node import client_app
 from fedssd.deployment.samples import deal, read_server
 from fedssd.deployment.server import serve, server_app
 from fedssd.deployment.settings import Settings
 from fedssd.engines.flower.memory import InContext
-from fedssd.engines.flower.messages import Kind, ask
+from fedssd.engines.flower.messages import Kind, ask, read_greeting
 from fedssd.engines.flower.packing import unpack
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
@@ -62,6 +65,19 @@ def test_flower_s_simulated_nodes_hold_their_share_of_the_recipe_s_data(tmp_path
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_the_app_can_be_pickled(tmp_path: Path) -> None:
+    """Flower's simulation sends it to its workers that way, with Ray's cloudpickle, even after it was used."""
+    file = tmp_path / "recipe.toml"
+    file.write_text(load_recipe(None, SMALL).to_toml(), encoding="utf-8")
+    app = client_app(file)
+    become_a_server()
+    letter = Message(ask(Kind((1, 8, 8), "float32", tuple("0123456789")), "run"), 1, MessageType.QUERY)
+    config = {"partition-id": 1, "num-partitions": 3}
+    for one in (app, pickle.loads(cloudpickle.dumps(app))):
+        answer = one(letter, Context(1, 1, config, RecordDict(), {}))
+        assert read_greeting(answer.content).client == 1
+
+
 @pytest.mark.parametrize("config", [{}, {"num-partitions": 4}, {"num-partitions": 3, "data-path": ""}])
 def test_another_node_must_say_where_its_samples_are(config: dict[str, object], tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
@@ -70,7 +86,7 @@ def test_another_node_must_say_where_its_samples_are(config: dict[str, object], 
     del node.context.node_config["data-path"]
     node.context.node_config.update(config)
     become_a_server()
-    kind = Kind((1, 8, 8), "uint8", tuple("0123456789"))
+    kind = Kind((1, 8, 8), "float32", tuple("0123456789"))
     answer = node.handle(Message(ask(kind, "run"), 1, MessageType.QUERY))
     assert "clients, and Flower simulates 4" in answer.error.reason or "needs data-path" in answer.error.reason
 

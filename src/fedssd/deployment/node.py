@@ -34,7 +34,6 @@ from fedssd.engines.flower.messages import (
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Design, Samples, design
 from fedssd.experiment.machine import fitting_threads, repeatable, using_threads
-from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.run import method_at
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
@@ -95,6 +94,20 @@ def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Traine
     return Trainer(client, model, plan, ReferenceEngine(plan.nets[model], world, plan.schedule))
 
 
+@cache
+def trainer(recipe: Path, overrides: str, client: int, path: str, load_samples: Loader | None, kind: Kind) -> Trainer:
+    """The client of a node, made once in a process; no part of the app, which Flower's simulation pickles."""
+    chosen = recipe_of(recipe, overrides)
+    plan = design(chosen, kind.shape, len(kind.classes))
+    if not path:
+        samples = fitted(*shares(chosen).of_client(client), kind, f"the recipe's {chosen.data}")
+    elif load_samples is None:
+        samples = read_node(Path(path), kind)
+    else:
+        samples = fitted(*load_samples(Path(path)), kind, path)
+    return prepare(client, samples, plan, len(kind.classes))
+
+
 def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[Any] = ()) -> ClientApp:
     """The Flower ClientApp that runs a recipe's method on this node's samples.
 
@@ -103,23 +116,11 @@ def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[
     """
     app = ClientApp()
 
-    def samples_of(client: int, path: str, chosen: Recipe, kind: Kind) -> Samples:
-        if not path:
-            return fitted(*shares(chosen).of_client(client), kind, f"the recipe's {chosen.data}")
-        place = Path(path)
-        return read_node(place, kind) if load_samples is None else fitted(*load_samples(place), kind, path)
-
-    @cache
-    def trainer(client: int, path: str, overrides: str, kind: Kind) -> Trainer:
-        chosen = recipe_of(recipe, overrides)
-        plan = design(chosen, kind.shape, len(kind.classes))
-        return prepare(client, samples_of(client, path, chosen, kind), plan, len(kind.classes))
-
     def ready(message: Message, context: Context) -> Trainer:
         config, overrides = context.node_config, str(context.run_config.get("set", ""))
         client = _client(config)
         path = _data_path(config, 0 if load_samples else recipe_of(recipe, overrides).clients)
-        return trainer(client, path, overrides, read_kind(message.content))
+        return trainer(recipe, overrides, client, path, load_samples, read_kind(message.content))
 
     @app.query()
     def greet(message: Message, context: Context) -> Message:
