@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -29,13 +31,13 @@ from fedssd.methods.registry import LOCALS, SERVERS, build_local
 SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
 
 
-def assert_same(tmp_path: Path, **changes: object) -> None:
+def assert_same(tmp_path: Path, order: random.Random | None = None, /, **changes: object) -> None:
     """The federation's weights and record are the simulation's."""
     recipe = load_recipe(None, {**SMALL, **changes})
     file = tmp_path / "recipe.toml"
     file.write_text(recipe.to_toml(), encoding="utf-8")
     files = deal(recipe, tmp_path / "samples")
-    grid = InProcessGrid(nodes_for(file, files), random.Random(7))
+    grid = InProcessGrid(nodes_for(file, files), order or random.Random(7))
     samples = read_server(tmp_path / "samples" / "server" / "samples.npz", recipe)
     ours = serve(grid, recipe, samples, Settings(wait=1.0), tmp_path / "run").result()
     theirs = run_recipe(recipe)
@@ -47,6 +49,22 @@ def assert_same(tmp_path: Path, **changes: object) -> None:
     for our_line, their_line in zip(ours.rounds, theirs.rounds, strict=True):
         known = their_line.keys() - {"seconds"} if shared else {"round", "clients", "dropped", "bytes_up", "bytes_down"}
         assert {key: our_line.get(key) for key in known} == {key: their_line[key] for key in known}
+
+
+class Arranged(random.Random):
+    """Shuffles three replies into one given order, and leaves others as they are."""
+
+    def __init__(self, order: tuple[int, ...]) -> None:
+        self.order = order
+
+    def shuffle(self, x: Any) -> None:
+        if len(x) == len(self.order):
+            x[:] = [x[place] for place in self.order]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_every_order_of_replies_comes_to_the_same(order: tuple[int, ...], tmp_path: Path) -> None:
+    assert_same(tmp_path, Arranged(order), method="scaffold", rounds=2)
 
 
 def test_flower_s_simulated_nodes_hold_their_share_of_the_recipe_s_data(tmp_path: Path) -> None:

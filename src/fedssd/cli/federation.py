@@ -144,7 +144,10 @@ def _init(args: argparse.Namespace) -> int:
     write_app(args.app, recipe, settings)
     program = places.program()
     print(f"wrote a Flower app for {recipe.method} with {places.many(recipe.clients, 'client')} to {args.app}/")
-    print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
+    if settings.server_data:
+        print("next:    keys, a SuperLink and nodes with samples of their own, then `flwr run`: see docs/federation.md")
+    else:
+        print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
     return 0
 
 
