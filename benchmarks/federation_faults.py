@@ -26,6 +26,7 @@ from fedssd.deployment.command import Outcome
 from fedssd.deployment.project import APP, write_app
 from fedssd.deployment.settings import Settings
 from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
+from fedssd.experiment.interrupt import terminable
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
 
@@ -224,4 +225,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with terminable():  # whatever ends it, nothing it started stays
+        main()

@@ -3,7 +3,7 @@
     python benchmarks/federation_overhead.py [ROUNDS]
 
 Random pictures of CIFAR's size, 64 a node, one epoch: local training is short, the rest is the federation. The first
-round is left out of the means. The table goes to results/federation/overhead.md, and from there into the docs.
+round is left out of the means.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fedssd.deployment.project import write_app
 from fedssd.deployment.settings import Settings
 from fedssd.deployment.trial import Trial
 from fedssd.experiment.federation import assemble
+from fedssd.experiment.interrupt import terminable
 from fedssd.experiment.recipe import load_recipe
 
 NODES, SAMPLES, CLASSES = 3, 64, 10
-TABLE = Path(__file__).resolve().parent.parent / "results" / "federation" / "overhead.md"
 
 
 def pictures(folder: Path) -> Path:
@@ -63,30 +63,23 @@ def measure(folder: Path, model: str, rounds: int) -> dict[str, float]:
     return seconds
 
 
-def row(model: str, s: dict[str, float]) -> str:
-    """One model's line of the table."""
-    own = s["server"] + s["evaluate"]
-    whole, rest = s["train"] + own, s["train"] - s["local"]
-    return (
-        f"| {model} | {s['megabytes']:.1f} | {whole:.1f} s | {s['local']:.1f} s | {own:.1f} s | {rest:.1f} s | "
-        f"{os.getloadavg()[0]:.1f} |"
-    )
-
-
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
-    lines = [
-        "| model | MB | a round | slowest client's training | server and evaluation | the rest | load |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print("| model | MB | a round | slowest client's training | server and evaluation | the rest |")
+    print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for model in ("cnn", "resnet50"):
-            lines.append(row(model, measure(Path(folder), model, rounds)))
-            print(lines[-1], flush=True)
-    lines += ["", f"{NODES} nodes and the server on {os.cpu_count()} cores, means over rounds 2 to {rounds}."]
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            s = measure(Path(folder), model, rounds)
+            own = s["server"] + s["evaluate"]
+            print(
+                f"| {model} | {s['megabytes']:.1f} | {s['train'] + own:.1f} s | {s['local']:.1f} s | {own:.1f} s | "
+                f"{s['train'] - s['local']:.1f} s |",
+                flush=True,
+            )
+    print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    with terminable():  # whatever ends it, nothing it started stays
+        main()

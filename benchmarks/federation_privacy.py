@@ -1,8 +1,6 @@
 """What Flower's clipping and noise cost FedSSD on digits: the app's messages, with the nodes in this process.
 
-    python benchmarks/federation_privacy.py [SEEDS]
-
-The table goes to results/federation/privacy.md, and from there into the docs.
+python benchmarks/federation_privacy.py [SEEDS]
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ from fedssd.engines.flower.strategy import FederatedStrategy
 from fedssd.experiment.recipe import load_recipe
 
 DELTA = 1e-5
-TABLE = Path(__file__).resolve().parent.parent / "results" / "federation" / "privacy.md"
 Wrap = Callable[[FederatedStrategy], Strategy]
 
 
@@ -78,14 +75,10 @@ def accuracy(seed: int, mods: list[Any], wrap: Wrap | None) -> float:
 def main() -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
-    lines = ["| setting | final accuracy % | lowest and highest |", "| --- | ---: | ---: |"]
+    print("| setting | final accuracy, mean (and range) |\n|---|---|")
     for name, (mods, wrap) in SETTINGS.items():
         found = [100 * accuracy(seed, mods, wrap) for seed in seeds]
-        lines.append(f"| {name} | {statistics.mean(found):.1f} | {min(found):.1f} to {max(found):.1f} |")
-        print(lines[-1], flush=True)
-    lines += ["", f"Mean over {len(seeds)} seeds."]
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"| {name} | {statistics.mean(found):.1f} ({min(found):.1f} to {max(found):.1f}) |", flush=True)
 
 
 if __name__ == "__main__":
