@@ -22,14 +22,16 @@ from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.deployment import certificates
+from fedssd.deployment.command import Outcome
 from fedssd.deployment.project import APP, write_app
 from fedssd.deployment.settings import Settings
-from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Outcome, Trial
+from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
+from fedssd.experiment.interrupt import terminable
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
 
 RECIPE = {"method": "moon", "rounds": 4, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp"}
-RECIPE |= {"engine": "reference", "device": "cpu"}
+RECIPE |= {"batch": 16, "lr": 0.05, "engine": "reference", "device": "cpu"}
 
 TAMPER = '''
 
@@ -84,22 +86,21 @@ class Faults:
 
         begun = time.monotonic()
         outcome = self.trial.run(given, hear)
-        details = outcome.details.removeprefix("ServerApp failed with exception: ")
-        print(
-            f"{outcome.status} after {time.monotonic() - begun:.0f} s" + ("" if outcome.completed else f": {details}")
-        )
+        why = "" if outcome.completed else f": {outcome.reason}"
+        print(f"{outcome.status} after {time.monotonic() - begun:.0f} s{why}")
         return outcome, out
 
     def bad_replies(self) -> None:
-        for fault, what in (("nan", "NaN"), ("shape", "a wrong shape"), ("samples", "a million samples claimed")):
-            outcome, out = self.run(f"A node sends {what}", fault=fault, set="rounds=3 method=fedavg")
+        faults = {"nan": "sends NaN", "shape": "sends a wrong shape", "samples": "claims a million samples"}
+        for fault, what in faults.items():
+            outcome, out = self.run(f"A node {what}", fault=fault, set="rounds=3 method=fedavg")
             assert outcome.completed
             assert [list(line["dropped"]) for line in lines_of(out)] == [[], ["1"], []]
 
     def strangers(self) -> None:
         keys = self.folder / "strange"
         certificates.write_certificates(keys, ["127.0.0.1"], 1)
-        self.trial.stop("node-2")
+        self.trial.processes.stop("node-2")
         for title, insecure, key in (
             ("A node with an unregistered key", False, certificates.node_key(keys, 0)),
             ("A node without TLS", True, None),
@@ -107,7 +108,7 @@ class Faults:
             print(f"\n### {title}\n", flush=True)
             self.trial.start_node(2, key, insecure)
             said = self.refused(20.0)
-            self.trial.stop("node-2", hard=True)
+            self.trial.processes.stop("node-2", hard=True)
             print(said)
         self.trial.start_node(2)
         self.trial.await_node(2)
@@ -116,21 +117,23 @@ class Faults:
     def refused(self, patience: float) -> str:
         """What a node says that is not let in: it must not get a number."""
         end = time.monotonic() + patience
-        while time.monotonic() < end and "node-2" in self.trial.running():
+        while time.monotonic() < end and "node-2" in self.trial.processes.running():
             time.sleep(0.5)
-        said = re.sub(r"\x1b\[\d+m", "", self.trial.log("node-2"))
+        said = re.sub(r"\x1b\[\d+m", "", self.trial.processes.log("node-2"))
         assert "SuperNode ID:" not in said
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        place = next((i for i, line in enumerate(lines) if "xit" in line), len(lines) - 1)
-        ended = "node-2" not in self.trial.running()
-        return "\n".join([*lines[place : place + 4], "the node has ended" if ended else "the node goes on trying"])
+        if "node-2" in self.trial.processes.running():
+            tried = [line for line in lines if "attempt failed" in line]
+            return f"{tried[-1]}\nthe node goes on trying"
+        place = next(i for i, line in enumerate(lines) if "Exit Code" in line)
+        return "\n".join([*lines[place : place + 3], "the node has ended"])
 
     def killed(self) -> None:
         def react(line: str) -> None:
             if line.startswith("round 1 of"):
                 time.sleep(2)  # into round 2
                 print("-- node-2 is killed")
-                self.trial.stop("node-2", hard=True)
+                self.trial.processes.stop("node-2", hard=True)
             if line.startswith("round 2 of"):
                 print("-- node-2 is started again")
                 self.trial.start_node(2)
@@ -147,7 +150,7 @@ class Faults:
         def react(line: str) -> None:
             if line.startswith("round 2 of"):
                 print("-- node-2 is ended")
-                self.trial.stop("node-2")
+                self.trial.processes.stop("node-2")
 
         title = "Fewer nodes than the minimum"
         outcome, out = self.run(title, react, min_nodes=3, wait=20.0, round_timeout=60.0)
@@ -167,7 +170,7 @@ class Faults:
                 self.struck = True
                 time.sleep(3)  # into round 3
                 print("-- the SuperExec and the server's app are killed")
-                self.trial.stop(SUPEREXEC, hard=True)
+                self.trial.processes.stop(SUPEREXEC, hard=True)
 
         self.struck = False
         outcome, out = self.run("The server's app is killed", react)
@@ -183,7 +186,7 @@ class Faults:
             if line.startswith("round 1 of") and not self.struck:
                 self.struck = True
                 print("-- the SuperLink is killed, and started again after 5 s")
-                self.trial.stop(SUPERLINK, hard=True)
+                self.trial.processes.stop(SUPERLINK, hard=True)
                 time.sleep(5)
                 self.trial.start_superlink()
 
@@ -222,4 +225,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with terminable():  # whatever ends it, nothing it started stays
+        main()

@@ -22,6 +22,7 @@ from fedssd.deployment.project import write_app
 from fedssd.deployment.settings import Settings
 from fedssd.deployment.trial import Trial
 from fedssd.experiment.federation import assemble
+from fedssd.experiment.interrupt import terminable
 from fedssd.experiment.recipe import load_recipe
 
 NODES, SAMPLES, CLASSES = 3, 64, 10
@@ -80,4 +81,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with terminable():  # whatever ends it, nothing it started stays
+        main()

@@ -13,9 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from fedssd.core import tree
+from fedssd.deployment.processes import HOST
 from fedssd.deployment.project import write_app
 from fedssd.deployment.settings import Settings, recipe_of
-from fedssd.deployment.trial import HOST, Trial
+from fedssd.deployment.trial import Trial
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
 
@@ -29,8 +30,8 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     write_app(app, load_recipe(None, SMALL), Settings())
     trial = Trial(app)
     trial.up()
-    groups = [entry["pid"] for entry in trial._processes().values()]
-    ports = [entry["port"] for entry in trial._processes().values()]
+    groups = [entry["pid"] for entry in trial.processes.known().values()]
+    ports = [entry["port"] for entry in trial.processes.known().values()]
     yield trial
     trial.down()
     for group in groups:

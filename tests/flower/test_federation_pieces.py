@@ -21,7 +21,7 @@ from PIL import Image
 
 from fedssd.cli import main
 from fedssd.deployment.certificates import node_key, write_certificates
-from fedssd.deployment.project import write_app
+from fedssd.deployment.project import settings_in, write_app
 from fedssd.deployment.samples import deal, read_node, read_server
 from fedssd.deployment.settings import Settings, recipe_of, settings_of
 from fedssd.engines.flower.messages import Kind
@@ -157,6 +157,7 @@ def test_an_app_holds_its_recipe_and_every_setting(tmp_path: Path) -> None:
     project = tomllib.loads((tmp_path / "My Lab" / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["name"] == "my-lab"
     assert settings_of(project["tool"]["flwr"]["app"]["config"]) == Settings(min_nodes=2, weighting="equal")
+    assert settings_in(tmp_path / "My Lab") == Settings(min_nodes=2, weighting="equal")
     assert recipe_of(tmp_path / "My Lab" / "recipe.toml") == recipe
     assert recipe_of(tmp_path / "My Lab" / "recipe.toml", "rounds=7 moon.mu=0.5").rounds == 7
     with pytest.raises(UserError, match="new or empty folder"):
@@ -197,11 +198,37 @@ def test_the_audit_counts_what_a_round_records(method: str, capsys: pytest.Captu
     assert main(["federation", "audit", "--method", method, *flags, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)
     tensors = {
-        way: sum(i["bytes"] for i in items if i["direction"] == way and i["what"] != "a number")
+        way: sum(i["bytes"] for i in items if i["direction"] == way and i["what"].endswith("]"))
         for way in ("up", "down")
     }
     (line,) = fedssd.run(method, **given).rounds
     assert (3 * tensors["up"], 3 * tensors["down"]) == (line["bytes_up"], line["bytes_down"])
+
+
+def test_the_audit_names_everything_a_message_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """The values beside the tensors are those of the messages, by their keys."""
+    flags = ["--method", "fedssd", "--clients", "3", "--auxiliary", "2"]
+    assert main(["federation", "audit", *flags, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)
+    named = [i for i in items if not i["what"].endswith("]")]
+    values = {way: {i["name"] for i in named if i["direction"] == way} for way in ("up", "down")}
+    assert values["down"] == {"run", "round", "accepted", "shape", "dtype", "classes"}
+    beside = {"client", "round", "fresh", "num-examples", "seconds"}
+    assert values["up"] - beside == {f"figure/{name}" for name in ("entropy", "penalty", "weight", "active", "count")}
+    tensors = [i["name"] for i in items if i["direction"] == "up" and "[" in i["what"]]
+    assert len(tensors) == 8  # cnn-small: weight and bias of four layers
+
+
+def test_the_audit_of_an_app_looks_at_its_server_s_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "server.csv").write_text("a,b,label\n" + "1,7,cat\n3,7,dog\n2,6,owl\n" * 4)
+    flags = ["--method", "fedssd", "--clients", "2", "--auxiliary", "1", "--model", "mlp"]
+    app = str(tmp_path / "lab")
+    assert main(["federation", "init", app, *flags, "--server-data", str(tmp_path / "server.csv")]) == 0
+    capsys.readouterr()
+    assert main(["federation", "audit", app, "--json"]) == 0
+    items = {(i["direction"], i["name"]): i["what"] for i in json.loads(capsys.readouterr().out)}
+    assert items["down", "credibility"] == "float32 [3, 3]"
+    assert items["up", "update/params/body.1.weight"] == "float32 [128, 2]"
 
 
 def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,6 +241,7 @@ def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.Cap
         (["certs", str(tmp_path / "keys"), "--nodes", "0"], "1 or more"),
         (["certs", str(tmp_path / "keys"), "--host", "ä"], "expected a host name"),
         (["run", app, "--weighting", "fair"], "weighting"),
+        (["run", app], "no federation is up"),
         (["audit", app, "--recipe", "recipe.toml"], "not both"),
     ):
         capsys.readouterr()

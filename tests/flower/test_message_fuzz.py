@@ -11,6 +11,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from inprocess import become_a_server, travelled
+from safetensors.torch import save
 
 from fedssd.core.contract import Work
 from fedssd.core.tree import Tree
@@ -102,6 +103,8 @@ def metrics(draw: random.Random, content: RecordDict) -> RecordDict:
         record[name] = [value, value] if draw.random() < 0.5 else []
     elif what == "wrong" and name in ("client", "round", "num-examples"):
         record[name] = draw.choice([-1, 0, 2**62, float("nan"), float("inf"), -0.5, 1e300])
+    elif what == "wrong" and name == "figure/count":
+        record[name] = draw.choice([-1.0, 0.0, float("nan"), float("inf"), 1e300])
     return RecordDict({**content, "metrics": MetricRecord(record)})
 
 
@@ -121,6 +124,7 @@ def report(draw: random.Random, content: RecordDict) -> RecordDict:
             head.replace(b"null", b"{}") + b"\n" + body,
             head.replace(b"change", b"chance") + b"\n" + body,
             b"[" * 100_000 + b"\n" + body,
+            b'{"a":' * 700 + b"null" + b"}" * 700 + b"\n" + body,
             b"[]\n" + body,
             b'"words"\n' + body,
             head.replace(b"null", b"1") + b"\n" + body,
@@ -209,7 +213,12 @@ def test_a_sound_reply_is_taken() -> None:
     assert outcomes[0].clients == [1]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\n\n", b"{}\n", b'{"a": null}\n', b"{" * 99, bytes(range(256))])
+DEEP = b'{"a":' * 700 + b"null" + b"}" * 700 + b"\n"  # too deep for a function that calls itself, not for JSON
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\n\n", b"{}\n", b'{"a": null}\n', b"{" * 99, bytes(range(256)), DEEP + save({})]
+)
 def test_bytes_that_are_no_tree_are_refused(content: bytes) -> None:
     from fedssd.engines.flower.packing import UnreadableError, unpack
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,12 @@ import torch
 from flwr.app import Array, Message
 from inprocess import InProcessGrid, Node, nodes_for
 
+from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.deployment.samples import ServerSamples, deal, read_server
 from fedssd.deployment.server import serve
 from fedssd.deployment.settings import Settings
+from fedssd.engines.flower import grid as grid_module
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.run import Result, run_recipe
@@ -82,6 +85,7 @@ FAULTS = {
     "dtype": (lambda reply: replace_arrays(reply, lambda v: v.astype(np.float64)), "got float64 [128, 64]"),
     "samples": (lambda reply: with_metric(reply, "num-examples", 1_000_000), "it claims 1e+06 samples"),
     "no-samples": (lambda reply: with_metric(reply, "num-examples", 0), "it claims 0 samples"),
+    "no-work": (lambda reply: with_metric(reply, "figure/count", 0.0), "it claims to have trained on 0 samples"),
     "another": (lambda reply: with_metric(reply, "client", 0), "it answers as client 0"),
     "older": (lambda reply: with_metric(reply, "round", 1), "for round 1"),
     "lost": (lambda reply: None, "no reply within 1 s"),
@@ -173,13 +177,16 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def test_a_node_that_lost_its_memory_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_bytes(b""), lambda file: os.truncate(file, 99)])
+def test_a_node_that_lost_its_memory_says_so(
+    lose: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lab = Lab(tmp_path, method="moon", rounds=2)
 
     def forget(round_: int, node: int, reply: Message) -> Message:
         if lab.client(node) == 0 and round_ == 1:
-            for file in (tmp_path / "state" / "0").iterdir():
-                file.unlink()
+            for file in (tmp_path / "state" / "0").rglob("*.memory"):
+                lose(file)
         return reply
 
     lab.grid.tamper = forget
@@ -209,6 +216,63 @@ def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: 
     resumed = lab.run(resume=str(tmp_path / "run"))
     assert [line["round"] for line in resumed.rounds] == [1, 2, 3, 4]
     assert same(resumed, run_recipe(lab.recipe))
+
+
+@pytest.mark.parametrize("lost", ["train", "query"])
+def test_a_message_that_got_lost_is_sent_again(lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Client 1 never sees its first message of a kind; once it answers a probe, that is known."""
+    monkeypatch.setattr(grid_module, "SILENCE", 0.05)
+    lab = Lab(tmp_path, method="moon")
+    seen: list[str] = []
+
+    def lose(round_: int, node: int, reply: Message) -> Message | None:
+        kind = "train" if round_ else "query"
+        if lab.client(node) != 1 or kind != lost:
+            return reply
+        seen.append(kind)
+        return None if len(seen) == 1 else reply
+
+    lab.grid.tamper = lose
+    ours = lab.run(round_timeout=30.0, wait=30.0)
+    assert all(line["dropped"] == {} for line in ours.rounds)
+    assert same(ours, run_recipe(lab.recipe))
+
+
+def test_a_node_at_work_is_not_sent_its_message_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe is answered after the message before it, so that an answer to both means that nothing was lost."""
+    monkeypatch.setattr(grid_module, "SILENCE", 0.0)
+    lab = Lab(tmp_path, method="moon")
+    sound, asked = lab.grid.pull_messages, 0
+
+    def slow(message_ids: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return [] if asked % 3 else sound(message_ids)
+
+    lab.grid.pull_messages = slow  # type: ignore[method-assign]
+    ours = lab.run(round_timeout=30.0)
+    orders = [message for message in lab.grid.sent if message.metadata.message_type == "train"]
+    assert len(orders) == 3 * len(ours.rounds)
+    assert len(lab.grid.sent) > len(orders) + 3  # there were probes beside the three greetings
+    assert same(ours, run_recipe(lab.recipe))
+
+
+def test_nodes_may_share_a_state_path(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="moon")
+    for node in lab.grid.nodes.values():
+        node.context.node_config["state-path"] = str(tmp_path / "shared")
+    assert same(lab.run(), run_recipe(lab.recipe))
+
+
+def test_a_run_leaves_what_a_simulation_leaves(tmp_path: Path) -> None:
+    Lab(tmp_path, method="fedssd").run()
+    simulated = tmp_path / "simulated"
+    recipe = str(tmp_path / "recipe.toml")
+    assert main(["run", "--recipe", recipe, "--out", str(simulated), "--json"]) == 0
+    left, theirs = ({file.name for file in folder.iterdir()} for folder in (tmp_path / "run", simulated))
+    assert left == theirs
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "fedssd, a federation of 3" in page
 
 
 def test_a_superlink_that_fails_now_and_then_is_asked_again(tmp_path: Path) -> None:

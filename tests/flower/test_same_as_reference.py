@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import random
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import pytest
 import torch
-from inprocess import InProcessGrid, nodes_for
+from flwr.app import Context, Message, MessageType, RecordDict
+from inprocess import InProcessGrid, become_a_server, nodes_for
+from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
+from fedssd.deployment.node import client_app
 from fedssd.deployment.samples import deal, read_server
-from fedssd.deployment.server import serve
+from fedssd.deployment.server import serve, server_app
 from fedssd.deployment.settings import Settings
 from fedssd.engines.flower.memory import InContext
+from fedssd.engines.flower.messages import Kind, ask, read_greeting
 from fedssd.engines.flower.packing import unpack
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
@@ -23,13 +31,13 @@ from fedssd.methods.registry import LOCALS, SERVERS, build_local
 SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
 
 
-def assert_same(tmp_path: Path, **changes: object) -> None:
+def assert_same(tmp_path: Path, order: random.Random | None = None, /, **changes: object) -> None:
     """The federation's weights and record are the simulation's."""
     recipe = load_recipe(None, {**SMALL, **changes})
     file = tmp_path / "recipe.toml"
     file.write_text(recipe.to_toml(), encoding="utf-8")
     files = deal(recipe, tmp_path / "samples")
-    grid = InProcessGrid(nodes_for(file, files), random.Random(7))
+    grid = InProcessGrid(nodes_for(file, files), order or random.Random(7))
     samples = read_server(tmp_path / "samples" / "server" / "samples.npz", recipe)
     ours = serve(grid, recipe, samples, Settings(wait=1.0), tmp_path / "run").result()
     theirs = run_recipe(recipe)
@@ -41,6 +49,64 @@ def assert_same(tmp_path: Path, **changes: object) -> None:
     for our_line, their_line in zip(ours.rounds, theirs.rounds, strict=True):
         known = their_line.keys() - {"seconds"} if shared else {"round", "clients", "dropped", "bytes_up", "bytes_down"}
         assert {key: our_line.get(key) for key in known} == {key: their_line[key] for key in known}
+
+
+class Arranged(random.Random):
+    """Shuffles three replies into one given order, and leaves others as they are."""
+
+    def __init__(self, order: tuple[int, ...]) -> None:
+        self.order = order
+
+    def shuffle(self, x: Any) -> None:
+        if len(x) == len(self.order):
+            x[:] = [x[place] for place in self.order]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_every_order_of_replies_comes_to_the_same(order: tuple[int, ...], tmp_path: Path) -> None:
+    assert_same(tmp_path, Arranged(order), method="scaffold", rounds=2)
+
+
+def test_flower_s_simulated_nodes_hold_their_share_of_the_recipe_s_data(tmp_path: Path) -> None:
+    """Its nodes are told nothing but their number and how many there are, and its server no samples."""
+    recipe = load_recipe(None, {**SMALL, "method": "fedssd"})
+    file = tmp_path / "recipe.toml"
+    file.write_text(recipe.to_toml(), encoding="utf-8")
+    grid = InProcessGrid(nodes_for(file, [tmp_path] * recipe.clients))
+    for node in grid.nodes.values():
+        del node.context.node_config["data-path"]
+        node.context.node_config["num-partitions"] = recipe.clients
+    config = {"wait": 1.0, "out": str(tmp_path / "run")}
+    server_app(file)(grid, Context(1, 1, {}, RecordDict(), config))
+    ours, theirs = load_file(tmp_path / "run" / "weights.safetensors"), tree.flatten(run_recipe(recipe).weights)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_app_can_be_pickled(tmp_path: Path) -> None:
+    """Flower's simulation sends it to its workers that way, with Ray's cloudpickle, even after it was used."""
+    file = tmp_path / "recipe.toml"
+    file.write_text(load_recipe(None, SMALL).to_toml(), encoding="utf-8")
+    app = client_app(file)
+    become_a_server()
+    letter = Message(ask(Kind((1, 8, 8), "float32", tuple("0123456789")), "run"), 1, MessageType.QUERY)
+    config = {"partition-id": 1, "num-partitions": 3}
+    for one in (app, pickle.loads(cloudpickle.dumps(app))):
+        answer = one(letter, Context(1, 1, config, RecordDict(), {}))
+        assert read_greeting(answer.content).client == 1
+
+
+@pytest.mark.parametrize("config", [{}, {"num-partitions": 4}, {"num-partitions": 3, "data-path": ""}])
+def test_another_node_must_say_where_its_samples_are(config: dict[str, object], tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(load_recipe(None, SMALL).to_toml(), encoding="utf-8")
+    (node,) = nodes_for(file, [tmp_path]).values()
+    del node.context.node_config["data-path"]
+    node.context.node_config.update(config)
+    become_a_server()
+    kind = Kind((1, 8, 8), "float32", tuple("0123456789"))
+    answer = node.handle(Message(ask(kind, "run"), 1, MessageType.QUERY))
+    assert "clients, and Flower simulates 4" in answer.error.reason or "needs data-path" in answer.error.reason
 
 
 def models_of(grid: InProcessGrid, rounds: int) -> Tree:

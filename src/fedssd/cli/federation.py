@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,10 @@ def _init(args: argparse.Namespace) -> int:
     write_app(args.app, recipe, settings)
     program = places.program()
     print(f"wrote a Flower app for {recipe.method} with {places.many(recipe.clients, 'client')} to {args.app}/")
-    print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
+    if settings.server_data:
+        print("next:    keys, a SuperLink and nodes with samples of their own, then `flwr run`: see docs/federation.md")
+    else:
+        print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
     return 0
 
 
@@ -162,9 +166,11 @@ def _up(args: argparse.Namespace) -> int:
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
-    program = places.program()
-    print(f"next:    {program} federation run {args.app}    (and {program} federation down {args.app} at the end)")
-    print(f"or:      FLWR_HOME={trial.place / 'user'} flwr run {args.app} {NAME} --stream")
+    program, fewer = places.program(), args.nodes is not None and args.nodes < trial.recipe.clients
+    minimum = f" --min-nodes {args.nodes}" if fewer else ""  # the others would be waited for in vain
+    print(f"next:    {program} federation run {args.app}{minimum}")
+    print(f"or:      FLWR_HOME={trial.flwr.home} flwr run {args.app} {NAME} --stream")
+    print(f"then:    {program} federation down {args.app}")
     return 0
 
 
@@ -190,17 +196,27 @@ def _run(args: argparse.Namespace) -> int:
         folder = _folder(args)
         given["out"] = str(folder)
     say = (lambda text: None) if args.json else print
-    outcome = trial.run(given, say)
+    try:
+        outcome = trial.run(given, say)
+    except KeyboardInterrupt as error:
+        raise type(error)(_kept(args.app, folder)) from None
     if not outcome.completed:
-        raise UserError(outcome.details.removeprefix("ServerApp failed with exception: "))
+        raise UserError(f"{outcome.reason}; {_kept(args.app, folder)}")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if args.json:
         print(json.dumps(summary))
         return 0
     reached = f"global accuracy {100 * summary['final']['acc']:.2f} % after " if "final" in summary else ""
     print(f"{reached}{places.many(summary['rounds'], 'round')}")
-    print(f"results: {folder}/ (recipe.toml, rounds.jsonl, summary.json)")
+    print(f"results: {folder}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
     return 0
+
+
+def _kept(app: Path, folder: Path) -> str:
+    """What a run that ended early has left, and how to go on with it."""
+    words = shlex.join(["federation", "run", str(app), "--resume", str(folder)])
+    how = f"; go on with: {places.program()} {words}" if (folder / "checkpoint").is_dir() else ""
+    return places.kept(folder) + how
 
 
 def _folder(args: argparse.Namespace) -> Path:
@@ -216,15 +232,16 @@ def _folder(args: argparse.Namespace) -> Path:
 
 def _audit(args: argparse.Namespace) -> int:
     from fedssd.deployment.audit import as_rows, audit
-    from fedssd.deployment.project import recipe_in
-    from fedssd.experiment.federation import assemble
+    from fedssd.deployment.project import recipe_in, settings_in
+    from fedssd.deployment.server import build, server_samples
+    from fedssd.deployment.settings import Settings
     from fedssd.experiment.recipe import load_recipe
 
     if args.app is not None and args.recipe is not None:
         raise UserError("name an app's folder or a --recipe, not both")
-    path = recipe_in(args.app) if args.app is not None else args.recipe
+    path, settings = (recipe_in(args.app), settings_in(args.app)) if args.app else (args.recipe, Settings())
     recipe = load_recipe(path, flags.overrides(args, "federation audit"))
-    items = audit(assemble(recipe))
+    items = audit(build(recipe, server_samples(settings, recipe)))
     if args.json:
         print(json.dumps(as_rows(items)))
         return 0
@@ -235,9 +252,9 @@ def _audit(args: argparse.Namespace) -> int:
 def table(items: list[Item]) -> list[str]:
     """The audit as text: three parts, each with its total."""
     titles = {"down": "to every client", "up": "from every client", "stays": "kept by the client, never sent"}
-    lines = []
+    lines, width = [], max(len(item.name) for item in items)
     for direction, title in titles.items():
         own = [item for item in items if item.direction == direction]
         lines.append(f"{title}: {sum(item.bytes for item in own):,} bytes a round")
-        lines += [f"  {item.name:<36} {item.what:<28} {item.bytes:>14,}" for item in own]
+        lines += [f"  {item.name:<{width}}  {item.what:<24} {item.bytes:>12,}" for item in own]
     return [*lines, "samples and labels stay where they are"]

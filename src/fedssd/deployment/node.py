@@ -15,7 +15,7 @@ from fedssd.core import tree
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
-from fedssd.deployment.samples import fitted, read_node, resized
+from fedssd.deployment.samples import fitted, read_node, resized, shares
 from fedssd.deployment.settings import recipe_of
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.engines.base import Job, World
@@ -94,6 +94,20 @@ def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Traine
     return Trainer(client, model, plan, ReferenceEngine(plan.nets[model], world, plan.schedule))
 
 
+@cache
+def trainer(recipe: Path, overrides: str, client: int, path: str, load_samples: Loader | None, kind: Kind) -> Trainer:
+    """The client of a node, made once in a process; no part of the app, which Flower's simulation pickles."""
+    chosen = recipe_of(recipe, overrides)
+    plan = design(chosen, kind.shape, len(kind.classes))
+    if not path:
+        samples = fitted(*shares(chosen).of_client(client), kind, f"the recipe's {chosen.data}")
+    elif load_samples is None:
+        samples = read_node(Path(path), kind)
+    else:
+        samples = fitted(*load_samples(Path(path)), kind, path)
+    return prepare(client, samples, plan, len(kind.classes))
+
+
 def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[Any] = ()) -> ClientApp:
     """The Flower ClientApp that runs a recipe's method on this node's samples.
 
@@ -102,17 +116,11 @@ def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[
     """
     app = ClientApp()
 
-    @cache
-    def trainer(client: int, path: str, overrides: str, kind: Kind) -> Trainer:
-        plan = design(recipe_of(recipe, overrides), kind.shape, len(kind.classes))
-        place = Path(path)
-        samples = read_node(place, kind) if load_samples is None else fitted(*load_samples(place), kind, path)
-        return prepare(client, samples, plan, len(kind.classes))
-
     def ready(message: Message, context: Context) -> Trainer:
-        config = context.node_config
-        overrides = str(context.run_config.get("set", ""))
-        return trainer(_client(config), _data_path(config), overrides, read_kind(message.content))
+        config, overrides = context.node_config, str(context.run_config.get("set", ""))
+        client = _client(config)
+        path = _data_path(config, 0 if load_samples else recipe_of(recipe, overrides).clients)
+        return trainer(recipe, overrides, client, path, load_samples, read_kind(message.content))
 
     @app.query()
     def greet(message: Message, context: Context) -> Message:
@@ -133,7 +141,8 @@ def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[
 def keeper_of(context: Context) -> Keeper:
     """Where this node's memory is kept: ``state-path`` if it has one, else Flower's state of the node."""
     folder = context.node_config.get("state-path")
-    return InFolder(Path(str(folder))) if folder else InContext(context)
+    own = f"client-{_client(context.node_config)}"  # nodes of one machine may share a state-path
+    return InFolder(Path(str(folder)) / own) if folder else InContext(context)
 
 
 def _client(config: Any) -> int:
@@ -143,8 +152,16 @@ def _client(config: Any) -> int:
     return client
 
 
-def _data_path(config: Any) -> str:
-    path = config.get("data-path")
-    if not isinstance(path, str) or not path:
-        raise UserError(f"--node-config needs data-path, where this node's samples are; got {path!r}")
-    return path
+def _data_path(config: Any, clients: int) -> str:
+    """Where the node's samples are; empty for a node of Flower's simulation, which holds its share of the recipe's.
+
+    Such a node has num-partitions, which must be ``clients``; 0 where a share would not do.
+    """
+    path, partitions = config.get("data-path"), config.get("num-partitions")
+    if isinstance(path, str) and path:
+        return path
+    if path is None and partitions is not None and clients:
+        if partitions != clients:
+            raise UserError(f"the recipe has {clients} clients, and Flower simulates {partitions} nodes")
+        return ""
+    raise UserError(f"--node-config needs data-path, where this node's samples are; got {path!r}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedssd.deployment.settings import NOTES, Settings
+from fedssd.deployment.settings import NOTES, Settings, settings_of
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 
@@ -96,3 +97,13 @@ def recipe_in(folder: Path) -> Path:
     if not found.is_file() or not (folder / APP).is_file():
         raise UserError(f"expected an app's folder, made by `fedssd federation init`, got {folder}")
     return found
+
+
+def settings_in(folder: Path) -> Settings:
+    """What a run of an app's folder goes by, as it stands in its pyproject.toml."""
+    file = folder / "pyproject.toml"
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8"))
+        return settings_of(project["tool"]["flwr"]["app"]["config"])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"expected [tool.flwr.app.config] in {file}, which cannot be read: {error}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -98,25 +99,48 @@ def _name(x: Tensor) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
-def deal(recipe: Recipe, folder: Path) -> list[Path]:
-    """Deal a recipe's data out as its simulation would: a file for every client, and one for the server.
+class Shares(NamedTuple):
+    """A recipe's data as its simulation deals them out: a federation with these trains on what the simulation does."""
 
-    Returns the clients' files. With these, a federation trains on what the simulation of the recipe trains on.
-    """
+    dataset: Dataset
+    auxiliary: Tensor  # rows of the training set that are the server's
+    clients: tuple[Tensor, ...]  # and every client's
+
+    def of_client(self, client: int) -> Samples:
+        """What one client holds."""
+        own = self.clients[client]
+        return self.dataset.x_train[own], self.dataset.y_train[own]
+
+    def of_server(self) -> ServerSamples:
+        """What the server holds."""
+        data, rows = self.dataset, self.auxiliary
+        kind = Kind(data.shape, _name(data.x_train), data.classes)
+        own = (data.x_train[rows], data.y_train[rows]) if len(rows) else None
+        return ServerSamples(kind, (data.x_test, data.y_test), own)
+
+
+def shares(recipe: Recipe) -> Shares:
+    """Who holds what of a recipe's data."""
     dataset = load(recipe.data)
     seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
     labels, classes = dataset.y_train, dataset.num_classes
     partition = split(recipe.partition, labels, classes, recipe.clients, seed)
     rows, partition, _ = auxiliary_set.take(labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, seed)
-    names = np.array(dataset.classes)
-    server = {"x_test": dataset.x_test.numpy(), "y_test": dataset.y_test.numpy(), "classes": names}
-    if len(rows):
-        server |= {"x_auxiliary": dataset.x_train[rows].numpy(), "y_auxiliary": labels[rows].numpy()}
-    _write(folder / "server" / SAMPLES, server)
-    files = []
-    for client, own in enumerate(partition.clients):
-        files.append(folder / f"node-{client}" / SAMPLES)
-        _write(files[-1], {"x": dataset.x_train[own].numpy(), "y": labels[own].numpy(), "classes": names})
+    return Shares(dataset, rows, partition.clients)
+
+
+def deal(recipe: Recipe, folder: Path) -> list[Path]:
+    """Write every machine's share of a recipe's data to a file of its own; returns the clients' files."""
+    dealt = shares(recipe)
+    server, names = dealt.of_server(), np.array(dealt.dataset.classes)
+    arrays = {"x_test": server.test[0].numpy(), "y_test": server.test[1].numpy(), "classes": names}
+    if server.auxiliary is not None:
+        arrays |= {"x_auxiliary": server.auxiliary[0].numpy(), "y_auxiliary": server.auxiliary[1].numpy()}
+    _write(folder / "server" / SAMPLES, arrays)
+    files = [folder / f"node-{client}" / SAMPLES for client in range(len(dealt.clients))]
+    for client, file in enumerate(files):
+        x, y = dealt.of_client(client)
+        _write(file, {"x": x.numpy(), "y": y.numpy(), "classes": names})
     return files
 
 

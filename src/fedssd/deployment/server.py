@@ -19,7 +19,7 @@ from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.deployment.rehearsal import rehearse
-from fedssd.deployment.samples import ServerSamples, read_server
+from fedssd.deployment.samples import ServerSamples, read_server, shares
 from fedssd.deployment.settings import Settings, recipe_of, settings_of
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.engines.base import Evaluation, Job
@@ -44,7 +44,9 @@ from fedssd.experiment.run import (
     round_line,
     start,
 )
+from fedssd.report.html import write_report
 
+REPORT = "report.html"
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy
 
 
@@ -90,6 +92,7 @@ class ServedRun:
         """Create the run's folder, or stand where its checkpoint stood."""
         run, device = self.run, torch.device(self.machine.device)
         line = header(run.federation, self.machine.engine, device, self.machine.threads)
+        del line["counts"]  # which classes a client holds is known to its node alone
         if point is None or point.state is None:
             forget(folder, rounds_in(folder))
             folder.begin(run.federation, line)
@@ -159,9 +162,14 @@ class ServedRun:
         return evaluate_closed(federation, self.engine, [closed], [job], [trained])[0]
 
     def conclude(self) -> None:
-        """Summary and weights, as far as the run has come."""
-        if self.run.folder and self.run.lines:
-            self.run.folder.finish(self.run.result().summary, self.run.weights())
+        """Summary, weights and the report, as far as the run has come."""
+        folder, recipe = self.run.folder, self.run.federation.recipe
+        if folder and self.run.lines:
+            summary = self.run.result().summary
+            folder.finish(summary, self.run.weights())
+            if "final" not in summary:  # the clients keep their models, so nothing was measured here
+                return
+            write_report([folder.path], folder.path / REPORT, f"{recipe.method}, a federation of {recipe.clients}")
 
     def _keep(self) -> None:
         """A checkpoint of every round: a round of a federation is costly, and a checkpoint is not."""
@@ -220,12 +228,16 @@ def serve(
         served = ServedRun(start(federation, folder, torch.device(machine.device)), machine)
         if folder:
             served.begin(folder, points[0] if points else None)
-        if served.run.state.round:
+        if served.run.state.round >= recipe.rounds:
+            say(f"all {recipe.rounds} rounds are done already")
+        elif served.run.state.round:
             say(f"going on after round {served.run.state.round}")
         ours = strategy_for(served, samples, settings)
         try:
             with using_threads(machine.threads):
-                _rounds(grid, served, ours if wrap is None else wrap(ours), settings.round_timeout)
+                timeout = settings.round_timeout
+                prompt = PromptGrid(grid, lambda node: ours.letter(node, timeout))
+                _rounds(prompt, served, ours if wrap is None else wrap(ours), timeout)
         finally:  # a run that ends early keeps the rounds it has
             served.conclude()
     return served.run
@@ -244,7 +256,7 @@ def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -
         return MetricRecord({"accuracy": line["global"]["acc"]}) if "global" in line else None
 
     strategy.start(
-        PromptGrid(grid),
+        grid,
         arrays_of(run.state.weights),
         num_rounds=rounds - run.state.round,
         timeout=timeout,
@@ -297,11 +309,15 @@ def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:
         settings = settings_of(context.run_config)
         chosen = recipe_of(recipe, settings.set)
         if not settings.server_data:
-            raise UserError("run-config server-data names the server's samples (test and auxiliary); it is empty")
-        samples = read_server(Path(settings.server_data), chosen)
-        serve(grid, chosen, samples, settings, _place(settings), wrap)
+            say(f"run-config server-data is empty: the server has its share of the recipe's {chosen.data}")
+        serve(grid, chosen, server_samples(settings, chosen), settings, _place(settings), wrap)
 
     return app
+
+
+def server_samples(settings: Settings, recipe: Recipe) -> ServerSamples:
+    """What the run names, or else the server's share of the recipe's data."""
+    return read_server(Path(settings.server_data), recipe) if settings.server_data else shares(recipe).of_server()
 
 
 def _place(settings: Settings) -> Path:

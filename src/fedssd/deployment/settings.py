@@ -32,7 +32,7 @@ class Settings:
 
 NOTES = {
     "set": 'recipe keys that differ for this run, such as "rounds=5 fedssd.m_max=0.3"',
-    "server_data": "the server's samples: a .npz with x_test, y_test, x_auxiliary, y_auxiliary, or any labelled ones",
+    "server_data": "the server's samples, labelled; if empty, its share of the recipe's data",
     "out": "the folder of the run's record, below the server's working directory",
     "resume": "the folder of a run to go on with",
     "min_nodes": "clients that must be connected for a round to begin; 0: all that should take part",

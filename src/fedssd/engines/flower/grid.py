@@ -1,4 +1,4 @@
-"""A grid that asks for replies several times a second: Flower's own asks every three seconds."""
+"""A grid that asks for replies several times a second and sends what got lost again; Flower's own does neither."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from fedssd.engines.flower.library import Grid, Message, RecordDict
 from fedssd.errors import UserError
 
 PAUSE, LONGEST_PAUSE = 0.25, 3.0  # seconds between two questions, at first and after a minute
-Answer = TypeVar("Answer")
+SILENCE = 120.0  # seconds without a reply, after which a node is asked whether it still works on it
 TRIES = 20  # failed questions in a row; a busy SuperLink may refuse a few
+Answer = TypeVar("Answer")
+Probe = Callable[[int], Message]  # a message to a node that costs it nothing and has an answer
 
 
 class PromptGrid(Grid):
-    """Another grid, asked more often."""
+    """Another grid, asked more often; with a ``probe``, messages that got lost are found out and sent again."""
 
-    def __init__(self, grid: Grid, pause: float = PAUSE) -> None:
-        self._grid, self._pause = grid, pause
+    def __init__(self, grid: Grid, probe: Probe | None = None, pause: float = PAUSE) -> None:
+        self._grid, self._probe, self._pause = grid, probe, pause
 
     def set_run(self, run: Any) -> None:
         self._grid.set_run(run)
@@ -56,16 +58,69 @@ class PromptGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send, then collect replies until all are there or the time is up; who is late is simply absent."""
-        waiting = {message_id for message_id in self.push_messages(list(messages)) if message_id}
-        replies: list[Message] = []
+        post = _Post(self, list(messages), self._probe)
         begun = time.monotonic()
         end = None if timeout is None else begun + timeout
-        while waiting:
-            found = list(self.pull_messages(waiting))
-            replies += found
-            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+        while post.waiting:
+            post.collect()
             if end is not None and time.monotonic() >= end:
                 break
-            if waiting:  # who has waited long can wait a little longer, and large messages keep the SuperLink busy
+            if post.waiting:  # who has waited long can wait a little longer, and large messages keep the SuperLink busy
+                post.look_after_the_silent()
                 time.sleep(min(LONGEST_PAUSE, self._pause + (time.monotonic() - begun) / 20))
-        return replies
+        return post.replies
+
+
+class _Post:
+    """Messages on their way, by the number of each; a message that got lost is sent again.
+
+    A SuperLink takes a message for delivered before the node has it, so one that is under way when the connection
+    breaks or the SuperLink is killed never arrives. A node works on one message at a time: when it answers a probe
+    that was sent later and still owes a reply, it has nothing to reply to.
+    """
+
+    def __init__(self, grid: PromptGrid, messages: list[Message], probe: Probe | None) -> None:
+        self._grid, self._probe = grid, probe
+        self.replies: list[Message] = []
+        numbers = grid.push_messages(messages)
+        self.waiting = {number: message for number, message in zip(numbers, messages, strict=False) if number}
+        self._copies: dict[str, str] = {}  # the number of a copy -> that of its message
+        self._probes: dict[str, str] = {}  # the number of a probe -> that of the message it asks after
+        self._quiet_since = dict.fromkeys(self.waiting, time.monotonic())
+
+    def collect(self) -> None:
+        """Take what has come."""
+        answered: list[str] = []
+        for reply in self._grid.pull_messages({*self.waiting, *self._copies, *self._probes}):
+            number = reply.metadata.reply_to_message_id
+            if number in self._probes:
+                asked_after = self._probes.pop(number)
+                answered += [] if reply.has_error() else [asked_after]
+                continue
+            number = self._copies.get(number, number)
+            if self.waiting.pop(number, None) is not None:
+                reply.metadata.__dict__["_reply_to_message_id"] = number  # as Flower itself sets a message's number
+                self.replies.append(reply)
+        for number in answered:
+            if number in self.waiting:
+                self._send_again(number)
+
+    def look_after_the_silent(self) -> None:
+        """Send a probe to nodes that have been silent for long, one at a time to each."""
+        if self._probe is None:
+            return
+        now = time.monotonic()
+        for number, message in self.waiting.items():
+            if now - self._quiet_since[number] >= SILENCE and number not in self._probes.values():
+                self._quiet_since[number] = now
+                for sent in self._grid.push_messages([self._probe(message.metadata.dst_node_id)]):
+                    self._probes[sent] = number
+
+    def _send_again(self, number: str) -> None:
+        lost = self.waiting[number].metadata
+        message = Message(
+            self.waiting[number].content, lost.dst_node_id, lost.message_type, ttl=lost.ttl, group_id=lost.group_id
+        )
+        self._quiet_since[number] = time.monotonic()
+        for sent in self._grid.push_messages([message]):
+            self._copies[sent] = number

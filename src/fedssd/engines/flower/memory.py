@@ -65,9 +65,12 @@ class InFolder:
             raise UserError(f"cannot read the node's memory {self._file(run)}: {error.strerror}") from None
         head, _, body = content.partition(b"\n")
         memories, start = {}, 0
-        for round_, length in json.loads(head):
-            memories[int(round_)] = body[start : start + length]
-            start += length
+        try:
+            for round_, length in json.loads(head):
+                memories[int(round_)] = body[start : start + length]
+                start += length
+        except (ValueError, TypeError):  # a power cut may leave a file without its content
+            return {}
         return memories
 
     def save(self, run: str, memories: Memories) -> None:

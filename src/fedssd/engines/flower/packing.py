@@ -11,6 +11,8 @@ from safetensors.torch import load, save
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 
+DEEPEST = 32  # branches within branches; no method comes near, and a tree of thousands would exhaust Python's stack
+
 
 class UnreadableError(ValueError):
     """What came cannot be read as what was expected; the message says why, in half a sentence."""
@@ -31,7 +33,7 @@ def unpack(content: bytes) -> Tree:
         raise UnreadableError(f"it is no packed tree: {type(error).__name__}") from None
     if not isinstance(branches, dict):
         raise UnreadableError("it is no packed tree: its first line names no branches")
-    found = _grown(branches, tensors, "")
+    found = _grown(branches, tensors, "", DEEPEST)
     if tensors:
         raise UnreadableError(f"it is no packed tree: {min(tensors)!r} belongs to no branch")
     return found
@@ -42,10 +44,12 @@ def _branches(content: Tree) -> Any:
     return {name: _branches(branch) for name, branch in content.items()} if isinstance(content, dict) else None
 
 
-def _grown(branches: Any, tensors: dict[str, Any], path: str) -> Tree:
+def _grown(branches: Any, tensors: dict[str, Any], path: str, deep: int) -> Tree:
     """The branches with their tensors, which are taken out of ``tensors``."""
+    if deep < 0:
+        raise UnreadableError(f"it is no packed tree: its branches are more than {DEEPEST} deep")
     if isinstance(branches, dict):
-        return {name: _grown(b, tensors, f"{path}/{name}" if path else name) for name, b in branches.items()}
+        return {name: _grown(b, tensors, f"{path}/{name}" if path else name, deep - 1) for name, b in branches.items()}
     if branches is not None or path not in tensors:
         raise UnreadableError(f"it is no packed tree: {path!r} has no tensor")
     return tensors.pop(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -112,9 +113,8 @@ class FederatedStrategy(Strategy):
         for client, node in present.items():
             accepted = self.accepted.get(client, NEVER)
             content = instruct(self.kind, Order(self.run, self.round + 1, accepted, opened.sent, opened.public))
-            content.config_records[CONFIG].update(
-                config
-            )  # what a strategy around this one adds, such as a clipping norm
+            # what a strategy around this one adds, such as a clipping norm
+            content.config_records[CONFIG].update(config)
             message = Message(content, node, MessageType.TRAIN, ttl=self.rules.deadline, group_id=str(self.round + 1))
             self._asked.append((client, message))
         return [message for _, message in self._asked]
@@ -184,13 +184,17 @@ class FederatedStrategy(Strategy):
         if not newcomers:
             return
         wait = min(self.rules.deadline, max(self.rules.patience, 60.0))
-        letters = [Message(ask(self.kind, self.run), node, MessageType.QUERY, ttl=wait) for node in newcomers]
+        letters = [self.letter(node, wait) for node in newcomers]
         answers = {a.metadata.reply_to_message_id: a for a in grid.send_and_receive(letters, timeout=wait)}
         for node, letter in zip(newcomers, letters, strict=True):
             why = self._meet(node, answers.get(letter.metadata.message_id), connected)
             if why:
                 self._unfit[node] = why
                 self.tell(f"node {node} cannot take part: {why}")
+
+    def letter(self, node: int, wait: float) -> Message:
+        """A message that asks a node who it is."""
+        return Message(ask(self.kind, self.run), node, MessageType.QUERY, ttl=wait)
 
     def _meet(self, node: int, answer: Message | None, connected: set[int]) -> str | None:
         """Remember which client a node is, or say why it is none."""
@@ -267,6 +271,9 @@ class FederatedStrategy(Strategy):
                 f"it answers as client {reply.client} for round {reply.round}, asked was client {client} "
                 f"for round {self.round + 1}"
             )
+        seen = float(reply.figures["count"])
+        if not 0 < seen < math.inf:  # the round's figures are divided by it
+            return f"it claims to have trained on {seen:g} samples, expected above 0"
         parts = {"update": reply.update, "report": reply.report}
         expected = {"update": self.like.update, "report": self.like.report}
         most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")

@@ -1,0 +1,74 @@
+"""Programs in the background: what one command starts, a later one ends, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedssd.deployment.processes import Processes
+from fedssd.errors import UserError
+
+# A program with a child of its own, as Flower's have; it says so when both run.
+SCRIPT = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+PARENT = [sys.executable, "-c", SCRIPT]
+
+
+def begun(folder: Path) -> tuple[Processes, int]:
+    """A program that is ready, and its child's number."""
+    processes = Processes(folder)
+    folder.mkdir(exist_ok=True)
+    processes.start("parent", PARENT, dict(os.environ), folder)
+    processes.wait_until("parent", lambda: processes.log("parent").endswith("\n"))
+    return processes, int(processes.log("parent"))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_program_ends_with_what_it_started(hard: bool, tmp_path: Path) -> None:
+    processes, child = begun(tmp_path)
+    assert alive(child)
+    assert Processes(tmp_path).running() == ["parent"]  # as another command sees it
+    assert processes.stop("parent", hard=hard) == ["parent"]
+    assert not alive(child)
+    assert processes.running() == []
+
+
+@needs_proc
+def test_a_process_with_a_number_that_was_ours_is_left_alone(tmp_path: Path) -> None:
+    """The book says when each began; somebody else's process of the same number began at another time."""
+    processes, child = begun(tmp_path)
+    book = tmp_path / "processes.json"
+    true = book.read_text(encoding="utf-8")
+    noted = json.loads(true)
+    noted["parent"]["started"] = "1"
+    book.write_text(json.dumps(noted), encoding="utf-8")
+    assert processes.running() == []
+    assert processes.stop("parent") == []
+    assert alive(child)
+    book.write_text(true, encoding="utf-8")
+    assert processes.end_all() == ["parent"]
+    assert not alive(child)
+    assert processes.known() == {}
+
+
+def test_a_program_that_ends_too_early_is_told_with_its_last_words(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    command = [sys.executable, "-c", "print('ERROR : no such key')"]
+    processes.start("node", command, dict(os.environ), tmp_path)
+    with pytest.raises(UserError, match="node did not get ready; its last words: no such key"):
+        processes.wait_until("node", lambda: False)
