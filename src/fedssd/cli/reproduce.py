@@ -132,15 +132,23 @@ def _folder(out: Path | None, small: bool) -> Path:
 
 
 def run_missing(
-    cells: Sequence[Cell], out: Path, there: Sequence[Path], workers: int, quiet: bool, trusted: str = ""
+    cells: Sequence[Cell],
+    out: Path,
+    there: Sequence[Path],
+    workers: int,
+    quiet: bool,
+    trusted: str = "",
+    lean: bool = False,
 ) -> int:
     """Run into ``out`` the cells not finished ``there`` and give their number; say how long it will take."""
     from fedssd.experiment.events import Event
-    from fedssd.experiment.reproduce import UNDER_WAY, estimate, finished_cells, gather, missing, run_cells
+    from fedssd.experiment.reproduce import UNDER_WAY, estimate, finished_cells, gather, interrupted, missing, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
-    gather(out)
+    begun = interrupted(out, cells)
+    if not begun:
+        gather(out, lean)
     distinct = {cell.key for cell in cells}
     left = missing(cells, finished_cells(there, trusted))
 
@@ -150,13 +158,16 @@ def run_missing(
 
     done = len(distinct) - len(left)
     say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {done} finished, {len(left)} to run"))
+    if begun:
+        say(Event("", 0, 1, note=f"going on with {places.many(len(begun), 'run')} that were interrupted"))
     if not left:
+        gather(out, lean)
         return 0
     seconds = estimate(left, workers, say)
     say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(left[0])}"))
-    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in left}, seconds)
+    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*begun, *left]}, seconds)
     try:
-        run_cells(left, out, workers, (lambda _: say) if quiet else progress.listener(out / UNDER_WAY))
+        run_cells(left, out, workers, (lambda _: say) if quiet else progress.listener(out / UNDER_WAY), begun, lean)
     except KeyboardInterrupt:
         count = len(left) - len(missing(left, finished_cells(there, trusted)))
         raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None

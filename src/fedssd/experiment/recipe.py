@@ -87,7 +87,7 @@ HELP: dict[str, str] = {
     "partition_seed": "seed of the split; -1 takes the run's seed",
     "auxiliary": "auxiliary samples per class at the server",
     "auxiliary_mode": "heldout: taken out of the clients; shared: left with them too",
-    "augment": "moon, niid, fedntd or none; auto is moon for the paper's images, none elsewhere",
+    "augment": "moon, niid, fedntd, moon-zero or none; auto is moon for the paper's images, none elsewhere",
     "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data; several (cnn-small,mlp) go to clients in turn",
     "head": "projection head: on, off; auto gives it to methods that need it (MOON)",
     "method": "local half: a name, a sum such as fedssd+fedprox, or my_method.py:MyLoss",
@@ -117,7 +117,7 @@ HELP: dict[str, str] = {
 SPELLINGS = {"local": "method"}  # other names of keys: the local half beside the server half
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
-    "augment": ("auto", "moon", "niid", "fedntd", "none"),
+    "augment": ("auto", "moon", "niid", "fedntd", "moon-zero", "none"),
     "head": ("auto", "on", "off"),
     "partial_batch": ("auto", "keep", "drop"),
     "engine": ("auto", "reference", "vectorised"),
