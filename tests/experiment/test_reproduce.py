@@ -44,7 +44,8 @@ def test_the_tables_have_the_paper_s_cells() -> None:
 
 @pytest.mark.quick
 def test_columns_differ_in_what_their_names_say() -> None:
-    base = {name: setting(column, {}) for name, column in COLUMNS.items()}
+    full = {name: setting(column, {}) for name, column in COLUMNS.items()}
+    base = {name: replace(recipe, options={}) for name, recipe in full.items()}
     usual = base["table1-cifar10"]
     assert (usual.clients, usual.rounds, usual.epochs, usual.batch, usual.lr) == (10, 100, 10, 64, 0.01)
     assert base["table2-classes-2"] == replace(usual, partition="classes:2")
@@ -53,8 +54,13 @@ def test_columns_differ_in_what_their_names_say() -> None:
     assert base["figure-iid"] == replace(usual, partition="iid")
     assert base["participation-cifar10-0.2"] == replace(usual, clients=100, participation=0.2)
     assert base["table1-tiny-imagenet"].rounds == 30
-    strengths = base["table3-alpha-0.5"].options
-    assert strengths == {"kl": {"alpha": 0.5}, "mse": {"alpha": 0.5}, "fedssd": {"m_max": 0.5}}
+    assert full["table1-cifar100"].options["fedssd"]["m_max"] == 0.001  # as the paper prints it
+    strengths = full["table3-alpha-0.5"].options
+    assert {m: strengths[m][o] for m, o in (("kl", "alpha"), ("mse", "alpha"), ("fedssd", "m_max"))} == {
+        "kl": 0.5,
+        "mse": 0.5,
+        "fedssd": 0.5,
+    }
 
 
 def fake(name: str, classes: int, side: int) -> Dataset:
@@ -172,7 +178,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(
         patch.setattr(run, "evaluate_closed", stopping)
         assert main([*command, str(tmp_path / "cut")]) == 130
     assert "1 of 2 cells finished" in capsys.readouterr().err
-    assert (tmp_path / "cut" / "under-way" / "table1-cifar10" / "fedssd-0" / "checkpoint").is_dir()
+    assert (tmp_path / "cut" / "under-way" / "batch" / "table1-cifar10" / "fedssd-0" / "checkpoint").is_dir()
     assert main([*command, str(tmp_path / "cut"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ran"] == 1
     assert not (tmp_path / "cut" / "under-way").exists()
@@ -182,31 +188,33 @@ def test_what_was_interrupted_goes_on_where_it_stopped(
     assert header["resumed"][0]["round"] == 1
 
 
-def test_what_was_interrupted_and_is_not_wanted_any_more_is_removed(
+def test_what_was_interrupted_waits_until_it_is_wanted(
     reproduced: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopping(*_: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reproduce, "estimate", lambda *_: 1.0)
+    two = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
     with monkeypatch.context() as patch:
         patch.setattr(run, "evaluate_closed", stopping)
-        two = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
         assert main(["reproduce", "figure-confusion", *two, "--out", str(reproduced)]) == 130
-    assert (reproduced / "under-way").is_dir()
-    assert main(["reproduce", "figure-confusion", *QUICK, "--out", str(reproduced), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ran"] == 0
+    for words, expected in ((QUICK, 0), (two, 2)):
+        assert (reproduced / "under-way" / "batch" / "runs.json").is_file()
+        assert main(["reproduce", "figure-confusion", *words, "--out", str(reproduced), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["ran"] == expected
     assert not (reproduced / "under-way").exists()
-    assert len(list(reproduced.rglob("summary.json"))) == 2
+    assert len(list(reproduced.rglob("summary.json"))) == 4
 
 
-def test_a_kill_leaves_finished_runs_to_be_gathered(reproduced: Path) -> None:
-    """As after SIGKILL: finished and unfinished runs still where they ran."""
+def test_what_does_not_say_what_it_is_is_gathered(reproduced: Path) -> None:
+    """As after a kill and a damaged disk: finished and unfinished runs where they ran, and no plan of them."""
     (reproduced / "table1-cifar10").rename(reproduced / "aside")
-    (reproduced / "under-way").mkdir()
-    (reproduced / "aside").rename(reproduced / "under-way" / "table1-cifar10")
-    (reproduced / "under-way" / "table1-cifar10" / "fedssd-0" / "summary.json").unlink()
-    reproduce.gather(reproduced)
+    batch = reproduced / "under-way" / "batch"
+    batch.mkdir(parents=True)
+    (reproduced / "aside").rename(batch / "table1-cifar10")
+    (batch / "table1-cifar10" / "fedssd-0" / "summary.json").unlink()
+    assert reproduce.interrupted(reproduced, []) == []
     assert [path.parent.name for path in reproduced.rglob("summary.json")] == ["fedavg-0"]
     assert not (reproduced / "under-way").exists()
 
@@ -249,7 +257,7 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
     cells = missing([cell for place in places for cell in cells_of(place, [0, 1, 2])], {})
     batches: list[list[str]] = []
 
-    def note(_: Sequence[Any], names: list[str], *__: Any) -> None:
+    def note(_: Sequence[Any], names: list[str], *__: Any, **___: Any) -> None:
         batches.append(names)
 
     monkeypatch.setattr(reproduce, "run_many", note)

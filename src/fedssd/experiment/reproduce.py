@@ -132,8 +132,12 @@ def _key(run: Path, trusted: str) -> str | None:
 
 
 def missing(cells: Iterable[Cell], done: Mapping[str, Path]) -> list[Cell]:
-    """What is yet to run, each once, in order."""
-    return list({cell.key: cell for cell in cells if cell.key not in done}.values())
+    """What is yet to run, each once, in order; where two cells are one run, the first has it."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        if (key := cell.key) not in done:
+            found.setdefault(key, cell)
+    return list(found.values())
 
 
 def split_counts(recipe: Recipe) -> list[list[int]]:
@@ -164,57 +168,67 @@ def alone(out: Path) -> Iterator[None]:
             out.rmdir()
 
 
+Places = Mapping[str, Path]  # cells' names to the folders they run in
+Batch = tuple[Path, list[Cell]]
+
+
 def run_cells(
     cells: Sequence[Cell],
     out: Path,
     workers: int = 0,
-    listen: Callable[[Sequence[Path]], Listener] = lambda _: ignore,
-    begun: Sequence[Cell] = (),
+    listen: Callable[[Places], Listener] = lambda _: ignore,
+    begun: Sequence[Batch] = (),
     lean: bool = False,
 ) -> None:
-    """Run these cells below ``out``, and first go on with those ``begun``; whatever ends it, nothing is lost.
+    """Run these cells below ``out``, and first go on with the batches ``begun``; whatever ends it, nothing is lost.
 
     On a GPU the cells that share a program are a batch, so that its results are in place before the next begins;
     elsewhere all cells are one batch, which keeps every core busy to the end. ``listen`` is told where a batch's runs
     are and gives their listener. What ``lean`` means is said by :func:`gather`.
     """
-    if begun:
-        _run_batch(begun, out, workers, listen, resume=True)
-    gather(out, lean)
-    again = {cell.key for cell in begun}
-    for batch in _batches([cell for cell in cells if cell.key not in again]):
-        _run_batch(batch, out, workers, listen)
-        gather(out, lean)
+    again = {cell.key for _, batch in begun for cell in batch}
+    fresh = [(None, batch) for batch in _batches([cell for cell in cells if cell.key not in again])]
+    for there, batch in [*begun, *fresh]:
+        _run_batch(batch, out, there, workers, listen, lean)
 
 
 def _run_batch(
     batch: Sequence[Cell],
     out: Path,
+    there: Path | None,
     workers: int,
-    listen: Callable[[Sequence[Path]], Listener],
-    resume: bool = False,
+    listen: Callable[[Places], Listener],
+    lean: bool,
 ) -> None:
-    """The one place that trains."""
-    recipes, names = [cell.recipe for cell in batch], [cell.name for cell in batch]
+    """The one place that trains: in the folder of an interrupted batch, or in one of its own."""
+    names, place = [cell.name for cell in batch], there or _free(out / UNDER_WAY / "batch")
     asked = {
         "command": COMMAND,
-        "base": asdict(recipes[0]),
+        "base": asdict(batch[0].recipe),
         "cells": {cell.name: cell.key for cell in batch},
     }
-    places = [out / UNDER_WAY / name for name in names]
-    run_many(recipes, names, out / UNDER_WAY, workers, listen(places), asked, resume)
+    listener = listen({name: place / name for name in names})
+    run_many([cell.recipe for cell in batch], names, place, workers, listener, asked, resume=there is not None)
+    gather(out, place, lean)
 
 
-def interrupted(out: Path, wanted: Iterable[Cell]) -> list[Cell]:
-    """The batch that was cut short in ``out``, in its order, if all of it is wanted: it can go on as it was."""
+def interrupted(out: Path, wanted: Iterable[Cell]) -> list[Batch]:
+    """Batches that were cut short in ``out`` and are all wanted, each in its order: they can go on as they were.
+
+    What was cut short before it could say what it is, is gathered; other batches stay for when they are wanted.
+    """
     by_key = {cell.key: cell for cell in wanted}
-    try:
-        asked = read_plan(out / UNDER_WAY).asked
-    except UserError:
-        return []
-    cells = asked.get("cells", {}) if asked.get("command") == COMMAND else {}
-    found = [by_key[key] for key in cells.values() if key in by_key]
-    return found if [cell.name for cell in found] == list(cells) else []
+    found = []
+    for place in sorted(out.glob(f"{UNDER_WAY}/*")):
+        try:
+            asked = read_plan(place).asked
+        except UserError:
+            gather(out, place)
+            continue
+        batch = [by_key[key] for key in asked.get("cells", {}).values() if key in by_key]
+        if batch and [cell.name for cell in batch] == list(asked["cells"]):
+            found.append((place, batch))
+    return found
 
 
 def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -233,22 +247,23 @@ def by_program(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     return found
 
 
-def gather(out: Path, lean: bool = False) -> None:
-    """Move finished runs to their place and remove what was interrupted.
+def gather(out: Path, place: Path, lean: bool = False) -> None:
+    """Move a batch's finished runs out of where it ran and remove what was interrupted there.
 
     ``lean`` leaves of a run what tables are made from: its recipe, its rounds and its summary.
     """
-    under_way = out / UNDER_WAY
     with explained(out):
-        for summary in sorted(under_way.rglob("summary.json")):
+        for summary in sorted(place.rglob("summary.json")):
             if is_finished(summary.parent):
                 if lean:
                     _strip(summary.parent)
-                place = _free(out / summary.parent.relative_to(under_way))
-                place.parent.mkdir(parents=True, exist_ok=True)
-                summary.parent.rename(place)
-        if under_way.exists():
-            shutil.rmtree(under_way)
+                home = _free(out / summary.parent.relative_to(place))
+                home.parent.mkdir(parents=True, exist_ok=True)
+                summary.parent.rename(home)
+        if place.exists():
+            shutil.rmtree(place)
+        with suppress(OSError):  # other batches may be there
+            place.parent.rmdir()
 
 
 def _strip(run: Path) -> None:
