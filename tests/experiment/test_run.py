@@ -21,6 +21,7 @@ import fedssd
 from fedssd.core import tree
 from fedssd.errors import UserError
 from fedssd.experiment import run
+from fedssd.experiment.federation import assemble_all
 from fedssd.experiment.many import program, run_many
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe, run_together
@@ -84,6 +85,14 @@ def test_runs_of_other_splits_and_auxiliary_sets_share_a_program(method: str) ->
     together = run_many(recipes, list("abcd"), workers=1)
     for recipe, result in zip(recipes, together, strict=True):
         assert furthest(run_recipe(recipe).weights, result.weights) <= 1e-10
+
+
+@pytest.mark.quick
+def test_runs_side_by_side_share_their_data() -> None:
+    recipes = [load_recipe(None, {**QUICK, "seed": seed}) for seed in range(3)]
+    federations = assemble_all(recipes)
+    assert len({id(federation.dataset) for federation in federations}) == 1
+    assert len({federation.partition.hash for federation in federations}) == 3
 
 
 @pytest.mark.parametrize("engine", ["reference", "vectorised"])

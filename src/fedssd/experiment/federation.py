@@ -160,6 +160,13 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     )
 
 
+def assemble_all(recipes: Sequence[Recipe], brought: Brought | None = None) -> list[Federation]:
+    """The same for recipes on one dataset, which is loaded once and shared: a copy for each would fill the memory."""
+    brought = brought or Brought()
+    brought = replace(brought, dataset=brought.dataset or load(recipes[0].data))
+    return [assemble(recipe, brought) for recipe in recipes]
+
+
 def try_split(recipe: Recipe, like: Federation) -> None:
     """Whether a recipe's split would do, where only who holds what differs from a federation already assembled."""
     recipe = replace(

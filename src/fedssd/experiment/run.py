@@ -29,7 +29,7 @@ from fedssd.experiment.checkpoint import Cadence, Checkpoint, forget, last_commo
 from fedssd.experiment.closeup import close_up
 from fedssd.experiment.evaluation import evaluate_round
 from fedssd.experiment.events import Event, Line, Listener, ignore
-from fedssd.experiment.federation import Brought, Federation, assemble
+from fedssd.experiment.federation import Brought, Federation, assemble_all
 from fedssd.experiment.interrupt import unbroken
 from fedssd.experiment.machine import Machine, cohort_size, repeatable, settle, using_threads
 from fedssd.experiment.receive import Received, newly_missing, receive
@@ -138,7 +138,7 @@ def run_together(
 
     With ``resume`` they go on from the last checkpoints they have in common, or begin where there are none.
     """
-    federations = [assemble(recipe, brought) for recipe in recipes]
+    federations = assemble_all(recipes, brought)
     first = federations[0]
     total = sum(f.recipe.rounds for f in federations)
     notice = _noticing(listen, first.recipe.method, total)

@@ -202,8 +202,12 @@ def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[s
         thread = f"{x.end + 2:.1f},{ends[method]:.1f} {x.end + 16:.1f},{place:.1f}"
         parts.append(f'<polyline class="thread c{number}" points="{thread}"/>')
         parts.append(text(x.end + 20, place + 4, _short(NAMES.get(method, method)), f"name{hero}"))
-        parts.append(text(x.end + LABELS - 10, place + 4, f"{last[method]:.1f}", f"value end{hero}"))
+        parts.append(text(x.end + LABELS - 10, place + 4, _figure(last[method]), f"value end{hero}"))
     return parts
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
 def _short(name: str) -> str:

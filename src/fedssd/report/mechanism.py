@@ -92,7 +92,7 @@ def picture(runs: Runs) -> str:
 def _scale(lines: Sequence[Curve]) -> Scale:
     low = min(m - s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
     high = max(m + s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
-    room = max(0.04 * (high - low), 1e-9)
+    room = 0.04 * (high - low) or 1.0  # one and the same value throughout
     low, high = min(low, 0.0) if low < 0.2 * high else low - room, high + room
     ticks = tuple(tick for tick in nice_ticks(low, high) if low <= tick <= high)
     return Scale(low, high, HEIGHT - BOTTOM, TOP, ticks)
