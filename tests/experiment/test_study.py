@@ -13,10 +13,12 @@ import torch
 
 from fedssd.cli import main
 from fedssd.cli.study import chosen_trials
+from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
 from fedssd.experiment import chosen as chosen_file
 from fedssd.experiment.chosen import Chosen, load_chosen
 from fedssd.experiment.design import PARTS, REPORTING, Design, label, load_design, understood
+from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.many import program
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.profiles import profile_values
@@ -143,6 +145,19 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
         understood({**content, "grids": {**content["grids"], "fedssd.m_max": [0.1]}})
     with pytest.raises(UserError, match="does not have: nobody"):
         understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
+
+
+def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
+    """One of every program of every part, on noise: or finished cells would not be known again."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randint(0, 255, (2000, 3, 32, 32), dtype=torch.uint8, generator=draw), torch.arange(2000) % 10
+    noise = Brought(dataset=Dataset("cifar10", x, y, x[:10], y[:10], tuple("abcdefghij")))
+    strengths = {key: values[2] for key, values in study.design.grids.items()}
+    given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, {"fedssd-with-feddf": 0.1})
+    study = replace(study, chosen=given)
+    cells = [cell for part in PARTS for cell in study.cells(study.trials(part, Told(nothing)))]
+    for cell in {program(replace(cell.recipe, rounds=1)): cell for cell in cells}.values():
+        assert assemble(cell.recipe, noise).recipe == cell.recipe, cell.name
 
 
 # ── the protocol ──

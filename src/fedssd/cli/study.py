@@ -83,15 +83,21 @@ def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
 
 def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int, quiet: bool, only: str | None) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
-    from fedssd.experiment.reproduce import missing
+    from fedssd.errors import UserError
+    from fedssd.experiment.reproduce import interrupted, missing
     from fedssd.experiment.study import Results
 
-    ran = 0
+    ran, asked = 0, set[str]()
     while True:
         results = Results([out, *reuse])
         cells = study.cells(chosen_trials(study.trials(part, results), only))
-        if not missing(cells, results.done):
+        left = {cell.key: cell.name for cell in missing(cells, results.done)}
+        if not left and not interrupted(out, cells):
             return ran
+        lost = [name for key, name in left.items() if key in asked]
+        if lost:  # never again and again
+            raise UserError(f"{out} does not hold {lost[0]}, which has just been run: was it moved?")
+        asked |= left.keys()
         ran += run_missing(cells, out, [out, *reuse], workers, quiet, lean=True)
 
 
