@@ -1,9 +1,10 @@
-"""Put the tables of results/ into the pages that show them; a test fails when that was not done (`make docs`).
+"""Put what results/ holds into the pages that show it; a test fails when that was not done (`make docs`).
 
 A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
-is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, as far as results/
-holds runs of it, and `<!-- numbers: METHOD -->` for all that results/ holds of a method. With `--check` nothing is
-written and stale pages are named.
+is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
+`<!-- study: NAME -->` for a block of the study, as far as results/ holds runs of it, and `<!-- numbers: METHOD -->` for
+all that results/ holds of a method. Two files are written from the study as a whole: what it chose, which comes with
+fedssd, and its figure. With `--check` nothing is written and what is stale is named.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fedssd.report.method_numbers import Line
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))  # the tables are those of this checkout
+
+if TYPE_CHECKING:
+    from fedssd.report.method_numbers import Line
+    from fedssd.report.study import Page
+
 SEEDS = range(10)  # as many as anybody has run
-BLOCK = re.compile(r"(<!-- (table|reproduction|numbers): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|reproduction|numbers|study): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+CHOSEN, FIGURE = ROOT / "recipes" / "study" / "chosen.toml", ROOT / "docs" / "images" / "study-mechanism.svg"
 
 
 def rendered(page: str) -> str:
@@ -28,18 +32,21 @@ def rendered(page: str) -> str:
     return BLOCK.sub(lambda found: found[1] + table(found[2], found[3]) + found[4], page)
 
 
+@cache
 def table(kind: str, name: str) -> str:
-    """A file of results/, a table of the paper beside our runs, or a method's figures."""
+    """A file of results/, a table of the paper beside our runs, a method's figures, or a block of the study."""
     if kind == "table":
         return (ROOT / name).read_text(encoding="utf-8")
     if kind == "numbers":
         from fedssd.report.method_numbers import numbers_of
 
         return numbers_of(name, lines())
+    if kind == "study":
+        return study().blocks[name]()
     from fedssd.experiment.paper import EXPERIMENTS
     from fedssd.report.reproduction import section
 
-    return section(EXPERIMENTS[name], ROOT / "results", SEEDS)
+    return section(EXPERIMENTS[name], study().results.done, SEEDS)
 
 
 @cache
@@ -50,19 +57,38 @@ def lines() -> list[Line]:
     return lines_of(ROOT / "results")
 
 
-def stale(root: Path = ROOT) -> list[Path]:
-    """The pages that do not show what results/ holds."""
-    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("results/*.md")]
-    return [page for page in pages if rendered(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")]
+@cache
+def study() -> Page:
+    """The study with all runs of results/, and no choice but those that follow from them."""
+    from fedssd.experiment.study import Results, Study
+    from fedssd.report.study import Page
+
+    return Page(Study(), Results([ROOT / "results"]))
+
+
+def files() -> dict[Path, str]:
+    """Every file that is written from results/, as it should be."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")]
+    found = {page: rendered(page.read_text(encoding="utf-8")) for page in pages}
+    found[CHOSEN] = study().study.choices(study().results).to_toml()
+    runs = study().runs()
+    if runs:
+        from fedssd.report.mechanism import picture
+
+        found[FIGURE] = picture(runs)
+    return found
 
 
 def main() -> int:
-    pages = stale()
-    for page in pages:
-        print(f"{'stale' if '--check' in sys.argv else 'wrote'} {page.relative_to(ROOT)}")
-        if "--check" not in sys.argv:
-            page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")
-    return 1 if pages and "--check" in sys.argv else 0
+    check = "--check" in sys.argv
+    stale = {
+        path: text for path, text in files().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
+    for path, text in stale.items():
+        print(f"{'stale' if check else 'wrote'} {path.relative_to(ROOT)}")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if stale and check else 0
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ def test_work_done_is_counted_on_disk_and_weighted(tmp_path: Path) -> None:
     stream = io.StringIO()
     work = {"a/fedavg-0": (10.0, 2), "a/moon-0": (30.0, 2), "b/fedavg-0": (60.0, 4)}
     progress = CellProgress(work, guess=100.0, stream=stream, clock=lambda: now[0])
-    begin = progress.listener(tmp_path)
-    listen = begin([tmp_path / "a/fedavg-0", tmp_path / "a/moon-0"])
+    listen = progress.begin({name: tmp_path / name for name in ("a/fedavg-0", "a/moon-0")})
     (tmp_path / "a/fedavg-0").mkdir(parents=True)
     (tmp_path / "a/fedavg-0/rounds.jsonl").write_text("header\none\ntwo\n")
     assert progress.done() == (pytest.approx(0.10), 1)
@@ -27,7 +26,7 @@ def test_work_done_is_counted_on_disk_and_weighted(tmp_path: Path) -> None:
     listen(Event("fedavg seed 0", 2, 4, {"global": {"acc": 0.5}}))
     line = stream.getvalue()
     assert line.startswith("1/3 cells  10 %  fedavg seed 0: 50.0 %  about ")
-    begin([tmp_path / "b/fedavg-0"])
+    progress.begin({"b/fedavg-0": tmp_path / "b/fedavg-0"})
     (tmp_path / "b/fedavg-0").mkdir(parents=True)
     (tmp_path / "b/fedavg-0/rounds.jsonl").write_text("header\none\ntwo\nthr")
     done, cells = progress.done()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +88,13 @@ def test_profiles_carry_the_published_settings() -> None:
     assert pipeline("none", "cifar10", (3, 32, 32)) == Pipeline()
 
 
+def test_moon_zero_is_moon_with_black_where_it_mirrors() -> None:
+    for name, shape in (("cifar10", (3, 32, 32)), ("cifar100", (3, 32, 32)), ("flowers", (3, 64, 64))):
+        mirrored, black = pipeline("moon", name, shape), pipeline("moon-zero", name, shape)
+        assert black.padding == "zero"
+        assert replace(black, padding=mirrored.padding) == mirrored
+
+
 def test_a_stack_of_models_sees_what_each_would_see_alone() -> None:
     settings, images = TABLE["fedntd", "cifar10"], images_of(32)
     index, key = torch.arange(15).reshape(3, 5) % 6, keys_of(3, 5)
@@ -146,7 +155,7 @@ def test_resizing_halves_by_the_antialiased_triangle() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape"), [("digits", (1, 8, 8)), ("wine", (13,))])
-@pytest.mark.parametrize("profile", PROFILES[:3])
+@pytest.mark.parametrize("profile", [profile for profile in PROFILES if profile != "none"])
 def test_small_and_tabular_samples_take_no_profile_but_none(name: str, shape: tuple[int, ...], profile: str) -> None:
     with pytest.raises(UserError, match="use 'none'"):
         pipeline(profile, name, shape)

@@ -15,9 +15,8 @@ import torch
 from fedssd.cli import main
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
-from fedssd.experiment import reproduce
+from fedssd.experiment import reproduce, run
 from fedssd.experiment.federation import Brought, assemble
-from fedssd.experiment.many import run_many
 from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
 from fedssd.experiment.reproduce import Cell, Speed, alone, cells_of, finished_cells, missing, places_of, resolved
 
@@ -45,7 +44,8 @@ def test_the_tables_have_the_paper_s_cells() -> None:
 
 @pytest.mark.quick
 def test_columns_differ_in_what_their_names_say() -> None:
-    base = {name: setting(column, {}) for name, column in COLUMNS.items()}
+    full = {name: setting(column, {}) for name, column in COLUMNS.items()}
+    base = {name: replace(recipe, options={}) for name, recipe in full.items()}
     usual = base["table1-cifar10"]
     assert (usual.clients, usual.rounds, usual.epochs, usual.batch, usual.lr) == (10, 100, 10, 64, 0.01)
     assert base["table2-classes-2"] == replace(usual, partition="classes:2")
@@ -54,8 +54,13 @@ def test_columns_differ_in_what_their_names_say() -> None:
     assert base["figure-iid"] == replace(usual, partition="iid")
     assert base["participation-cifar10-0.2"] == replace(usual, clients=100, participation=0.2)
     assert base["table1-tiny-imagenet"].rounds == 30
-    strengths = base["table3-alpha-0.5"].options
-    assert strengths == {"kl": {"alpha": 0.5}, "mse": {"alpha": 0.5}, "fedssd": {"m_max": 0.5}}
+    assert full["table1-cifar100"].options["fedssd"]["m_max"] == 0.001  # as the paper prints it
+    strengths = full["table3-alpha-0.5"].options
+    assert {m: strengths[m][o] for m, o in (("kl", "alpha"), ("mse", "alpha"), ("fedssd", "m_max"))} == {
+        "kl": 0.5,
+        "mse": 0.5,
+        "fedssd": 0.5,
+    }
 
 
 def fake(name: str, classes: int, side: int) -> Dataset:
@@ -148,36 +153,68 @@ def test_other_rounds_are_other_cells_and_both_stay(reproduced: Path, capsys: py
     assert sorted(summary["rounds"] for summary in summaries) == [1, 1, 2, 2]
 
 
-def test_an_interruption_keeps_what_is_finished_and_removes_the_rest(
+def measured(run: Path) -> list[Any]:
+    """A run's rounds less the seconds they took."""
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()[1:]]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def test_what_was_interrupted_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first cell is finished, the second has one round of two when Ctrl-C comes."""
+    """FedAvg has its three rounds and FedSSD one when Ctrl-C comes, after the two rounds that were a probe."""
+    three = [word if word != "1" else "3" for word in QUICK[:4]] + QUICK[4:]
+    command = ["reproduce", "figure-confusion", *three, "--out"]
+    assert main([*command, str(tmp_path / "whole")]) == 0
+    evaluate, calls = run.evaluate_closed, []
 
-    def interrupted(recipes: Sequence[Any], names: Sequence[str], out: Path, *_: Any) -> None:
-        run_many(recipes[:1], names[:1], out)
-        (out / names[1]).mkdir(parents=True)
-        for file in ("recipe.toml", "rounds.jsonl", "summary.json"):
-            text = (out / names[0] / file).read_text().replace('"rounds": 1', '"rounds": 0')
-            (out / names[1] / file).write_text(text)
+    def stopping(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2 + 3 + 2:
+            raise KeyboardInterrupt
+        return evaluate(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "evaluate_closed", stopping)
+        assert main([*command, str(tmp_path / "cut")]) == 130
+    assert "1 of 2 cells finished" in capsys.readouterr().err
+    assert (tmp_path / "cut" / "under-way" / "batch" / "table1-cifar10" / "fedssd-0" / "checkpoint").is_dir()
+    assert main([*command, str(tmp_path / "cut"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 1
+    assert not (tmp_path / "cut" / "under-way").exists()
+    for name in ("table1-cifar10/fedavg-0", "table1-cifar10/fedssd-0"):
+        assert measured(tmp_path / "cut" / name) == measured(tmp_path / "whole" / name)
+    header = json.loads((tmp_path / "cut/table1-cifar10/fedssd-0/rounds.jsonl").read_text().splitlines()[0])
+    assert header["resumed"][0]["round"] == 1
+
+
+def test_what_was_interrupted_waits_until_it_is_wanted(
+    reproduced: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopping(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    command = ["reproduce", "figure-confusion", *QUICK, "--out", str(tmp_path)]
+    monkeypatch.setattr(reproduce, "estimate", lambda *_: 1.0)
+    two = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
     with monkeypatch.context() as patch:
-        patch.setattr(reproduce, "run_many", interrupted)
-        assert main(command) == 130
-    assert "1 of 2 cells finished" in capsys.readouterr().err
-    assert [path.parent.name for path in tmp_path.rglob("summary.json")] == ["fedavg-0"]
-    assert main([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ran"] == 1
+        patch.setattr(run, "evaluate_closed", stopping)
+        assert main(["reproduce", "figure-confusion", *two, "--out", str(reproduced)]) == 130
+    for words, expected in ((QUICK, 0), (two, 2)):
+        assert (reproduced / "under-way" / "batch" / "runs.json").is_file()
+        assert main(["reproduce", "figure-confusion", *words, "--out", str(reproduced), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["ran"] == expected
+    assert not (reproduced / "under-way").exists()
+    assert len(list(reproduced.rglob("summary.json"))) == 4
 
 
-def test_a_kill_leaves_finished_runs_to_be_gathered(reproduced: Path) -> None:
-    """As after SIGKILL: finished and unfinished runs still where they ran."""
+def test_what_does_not_say_what_it_is_is_gathered(reproduced: Path) -> None:
+    """As after a kill and a damaged disk: finished and unfinished runs where they ran, and no plan of them."""
     (reproduced / "table1-cifar10").rename(reproduced / "aside")
-    (reproduced / "under-way").mkdir()
-    (reproduced / "aside").rename(reproduced / "under-way" / "table1-cifar10")
-    (reproduced / "under-way" / "table1-cifar10" / "fedssd-0" / "summary.json").unlink()
-    reproduce.gather(reproduced)
+    batch = reproduced / "under-way" / "batch"
+    batch.mkdir(parents=True)
+    (reproduced / "aside").rename(batch / "table1-cifar10")
+    (batch / "table1-cifar10" / "fedssd-0" / "summary.json").unlink()
+    assert reproduce.interrupted(reproduced, []) == []
     assert [path.parent.name for path in reproduced.rglob("summary.json")] == ["fedavg-0"]
     assert not (reproduced / "under-way").exists()
 
@@ -206,7 +243,7 @@ def test_the_estimate_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two FedAvg cells of 100 rounds × 10 epochs: 1000 passes of 0.1 s and 100 rounds of 0.5 s each, 7 s to start."""
     (place, *_) = places_of(EXPERIMENTS["table1"], {"device": "cpu"}, dataset="cifar10")
     cells = cells_of(place, [0, 1], ["fedavg"])
-    monkeypatch.setattr(reproduce, "probe", lambda cell, seeds: Speed(0.1, 0.5, 7.0))
+    monkeypatch.setattr(reproduce, "probe", lambda cell, count: Speed(0.1, 0.5, 7.0))
     assert reproduce.estimate(cells, workers=1) == pytest.approx(2 * (100 + 50) + 7)
     assert reproduce.estimate(cells, workers=2) == pytest.approx((2 * (100 + 50) + 7) / 2)
     fewer = [replace(cell, recipe=replace(cell.recipe, participation=0.1)) for cell in cells]
@@ -214,19 +251,20 @@ def test_the_estimate_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.quick
-def test_on_a_gpu_a_column_is_a_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    places = [place for name in ("table1", "epochs") for place in places_of(EXPERIMENTS[name], {}, False, "cifar10")]
+def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Splits may differ within a program, the number of local steps, the model and a method's words may not."""
+    places = [place for name in ("table2", "epochs") for place in places_of(EXPERIMENTS[name], {}, False, "cifar10")]
     cells = missing([cell for place in places for cell in cells_of(place, [0, 1, 2])], {})
     batches: list[list[str]] = []
 
-    def note(_: Sequence[Any], names: list[str], *__: Any) -> None:
+    def note(_: Sequence[Any], names: list[str], *__: Any, **___: Any) -> None:
         batches.append(names)
 
     monkeypatch.setattr(reproduce, "run_many", note)
     monkeypatch.setattr(reproduce, "pick_device", lambda name: torch.device("cuda"))
     reproduce.run_cells(cells, tmp_path)
-    assert [len(batch) for batch in batches] == [21] * 5
-    assert batches[0][:3] == ["table1-cifar10/fedavg-0", "table1-cifar10/fedavg-1", "table1-cifar10/fedavg-2"]
+    assert sorted(map(len, batches)) == [3] * 7 * 4 + [15] * 7  # four other E; five splits of each method side by side
+    assert {name.rpartition("/")[2] for name in batches[0]} == {"fedavg-0", "fedavg-1", "fedavg-2"}
 
 
 @pytest.mark.parametrize(

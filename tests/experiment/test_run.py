@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,9 @@ from torch import nn
 import fedssd
 from fedssd.core import tree
 from fedssd.errors import UserError
-from fedssd.experiment.many import run_many
+from fedssd.experiment import run
+from fedssd.experiment.federation import assemble_all
+from fedssd.experiment.many import program, run_many
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe, run_together
 
@@ -65,6 +68,59 @@ def test_runs_side_by_side_equal_runs_alone() -> None:
     together = run_together(recipes, [None, None])
     for recipe, result in zip(recipes, together, strict=True):
         assert furthest(run_recipe(recipe).weights, result.weights) <= 1e-10
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedssd", "fedmd"])
+def test_runs_of_other_splits_and_auxiliary_sets_share_a_program(method: str) -> None:
+    """FedMD's clients hold the auxiliary set, whose size differs here."""
+    changes: tuple[dict[str, object], ...] = (
+        {"weight_decay": 5e-4, "lr_decay": 0.9},
+        {"partition": "classes:2", "seed": 1},
+        {"partition": "dirichlet-plain:0.1", "partition_seed": 7},
+        {"auxiliary": 3, "auxiliary_mode": "shared"},
+    )
+    keys = {**QUICK, "precision": "fp64", "method": method, "engine": "vectorised"}
+    recipes = [load_recipe(None, {**keys, **change}) for change in changes]
+    assert len({program(recipe) for recipe in recipes}) == 1
+    together = run_many(recipes, list("abcd"), workers=1)
+    for recipe, result in zip(recipes, together, strict=True):
+        assert furthest(run_recipe(recipe).weights, result.weights) <= 1e-10
+
+
+@pytest.mark.quick
+def test_runs_side_by_side_share_their_data() -> None:
+    recipes = [load_recipe(None, {**QUICK, "seed": seed}) for seed in range(3)]
+    federations = assemble_all(recipes)
+    assert len({id(federation.dataset) for federation in federations}) == 1
+    assert len({federation.partition.hash for federation in federations}) == 3
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+def test_drift_is_how_far_the_clients_went(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the distances worked out from every client's model before and after."""
+    seen: list[float] = []
+    close = run.close_job
+
+    def watching(one: Any, job: Any, trained: Any) -> Any:
+        before = tree.flatten(job.sent["weights"]["params"])
+        after = tree.flatten(trained.local["params"])
+        distances = [math.dist(_numbers(after, place), _numbers(before)) for place in range(len(job.clients))]
+        seen.append(sum(distances) / len(distances))
+        return close(one, job, trained)
+
+    monkeypatch.setattr(run, "close_job", watching)
+    rounds = fedssd.run("fedssd", **QUICK, engine=engine, precision="fp64").rounds
+    assert [line["drift"] for line in rounds] == pytest.approx(seen, rel=1e-12)
+    assert min(seen) > 0
+
+
+def _numbers(leaves: dict[str, torch.Tensor], place: int | None = None) -> list[float]:
+    chosen = leaves.values() if place is None else [leaf[place] for leaf in leaves.values()]
+    return [number for leaf in chosen for number in leaf.flatten().tolist()]
+
+
+def test_without_weights_on_the_way_there_is_no_drift() -> None:
+    assert "drift" not in fedssd.run("fd", **QUICK).rounds[-1]
 
 
 @pytest.mark.quick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -35,16 +35,12 @@ class CellProgress:
         self.batch: dict[str, Path] = {}
         self.remarks = Remarks("")
 
-    def listener(self, root: Path) -> Callable[[Sequence[Path]], Listener]:
-        """What :func:`run_cells` asks for: told a batch's folders, gives its listener."""
-
-        def begin(places: Sequence[Path]) -> Listener:
-            self.before += sum(self.work[name][0] for name in self.batch)
-            self.cells_before += len(self.batch)
-            self.batch = {str(place.relative_to(root)): place for place in places}
-            return self
-
-        return begin
+    def begin(self, places: Mapping[str, Path]) -> Listener:
+        """What :func:`run_cells` asks for: told a batch's cells and their folders, gives its listener."""
+        self.before += sum(self.work[name][0] for name in self.batch)
+        self.cells_before += len(self.batch)
+        self.batch = dict(places)
+        return self
 
     def __call__(self, event: Event) -> None:
         for text in self.remarks.new(event):

@@ -60,9 +60,9 @@ def main(args: argparse.Namespace) -> int:
     seeds = [whole("compare", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
     workers = whole("compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
-    recipe = load_recipe(args.recipe, given, methods)
+    recipe = load_recipe(args.recipe, given, methods, args.profile)
     out = (places.resumable if args.resume else places.choose)(args.out, "compare", recipe.data)
-    following = next_command(args.recipe, given, recipe, methods, seeds)
+    following = next_command(args.recipe, flags.with_profile(given, args), recipe, methods, seeds)
     return train(recipe, methods, seeds, workers, out, args, args.resume, following)
 
 

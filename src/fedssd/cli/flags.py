@@ -43,6 +43,13 @@ def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str]
     group = parser.add_argument_group("recipe")
     group.add_argument("--recipe", type=Path, metavar="FILE", help="a TOML file with any of these keys")
     group.add_argument(
+        "--profile",
+        default="",
+        metavar="NAME",
+        help="for what neither flags nor recipe say: paper-printed, all that the paper prints for the data, or paper, "
+        "with the pipeline that comes closest to its FedAvg, too",
+    )
+    group.add_argument(
         "--set",
         action="append",
         default=[],
@@ -84,6 +91,11 @@ def overrides(args: argparse.Namespace, command: str) -> dict[str, str | bool]:
             raise UsageError(f"fedssd {command}: {name.strip()} is given twice: {values[key]} and {value}")
         values[key] = value
     return values
+
+
+def with_profile(given: dict[str, str | bool], args: argparse.Namespace) -> dict[str, str | bool]:
+    """The same for a command to be typed again, which names the profile too."""
+    return {"profile": args.profile, **given} if args.profile else given
 
 
 def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:

@@ -26,11 +26,13 @@ EXAMPLES = examples(
     "fedssd reproduce table2 --seeds 5 --out results/paper   more seeds; what is finished there is not run again",
     "fedssd reproduce all --scale small                      everything on digits, in minutes, on a CPU",
     "fedssd reproduce figure-distribution                    no training: who holds what",
+    "fedssd reproduce study --part screen --plan             the study of open choices: what would run",
 )
 
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
+    from fedssd.experiment.design import PARTS
     from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS
 
     parser = commands.add_parser(
@@ -41,10 +43,15 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     add = parser.add_argument
     names = ", ".join([*EXPERIMENTS, EVERYTHING])
-    add("name", metavar="NAME", help=names)
+    add("name", metavar="NAME", help=f"{names}, or study: what the paper leaves open")
+    add("--part", default=EVERYTHING, metavar="NAME", help=f"of the study: {', '.join(PARTS)} (default: %(default)s)")
+    add("--only", metavar="NAME", help="of a part of the study: one choice, setting, composition, arm or label")
+    add("--plan", action="store_true", help="of the study: say what would run, and run nothing")
     add("--dataset", choices=DATASETS, metavar="NAME", help=f"only the columns on it: {', '.join(DATASETS)}")
     add("--methods", metavar="A,B", help="only these methods (default: all of the table's)")
-    add("--seeds", metavar="N", help="how many seeds, from 0 on (default: 3, or 2 where small)")
+    add(
+        "--seeds", metavar="N", help="how many seeds, from 0 on (default: 3, or 2 where small); of the study which: 3,4"
+    )
     add("--rounds", metavar="N", help="communication rounds (default: the paper's, 8 where small)")
     add("--scale", choices=("full", "small"), default="full", metavar="NAME", help="full, or small: digits on a CPU")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe; may be repeated")
@@ -63,6 +70,14 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.reproduce import alone, cells_of, places_of
     from fedssd.report.paper import need_matplotlib, write_figures
 
+    _check_reuse(args.reuse)
+    if args.name == "study":
+        from fedssd.cli import study
+
+        return study.main(args)
+    for flag in ("only", "plan"):
+        if getattr(args, flag):
+            raise UsageError(f"fedssd reproduce: --{flag} is for the study")
     wanted, small = experiments(args.name), args.scale == "small"
     if args.figures:
         need_matplotlib()
@@ -71,9 +86,6 @@ def main(args: argparse.Namespace) -> int:
     if count < 1:
         raise UsageError("fedssd reproduce: --seeds expects at least 1, got 0")
     methods = _methods(args.methods, wanted)
-    for folder in args.reuse:
-        if not folder.is_dir():
-            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {folder}, which is not there")
     found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
     wanted = [experiment for experiment in wanted if found[experiment.name]]
     if not wanted:
@@ -94,6 +106,12 @@ def main(args: argparse.Namespace) -> int:
             print(path.read_text(encoding="utf-8"))
     print(f"results: {out}/ ({', '.join(dict.fromkeys(str(path.relative_to(out)) for path in written[:12]))})")
     return 0
+
+
+def _check_reuse(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {folder}, which is not there")
 
 
 def _changes(args: argparse.Namespace) -> dict[str, str]:
@@ -132,15 +150,21 @@ def _folder(out: Path | None, small: bool) -> Path:
 
 
 def run_missing(
-    cells: Sequence[Cell], out: Path, there: Sequence[Path], workers: int, quiet: bool, trusted: str = ""
+    cells: Sequence[Cell],
+    out: Path,
+    there: Sequence[Path],
+    workers: int,
+    quiet: bool,
+    trusted: str = "",
+    lean: bool = False,
 ) -> int:
     """Run into ``out`` the cells not finished ``there`` and give their number; say how long it will take."""
     from fedssd.experiment.events import Event
-    from fedssd.experiment.reproduce import UNDER_WAY, estimate, finished_cells, gather, missing, run_cells
+    from fedssd.experiment.reproduce import estimate, finished_cells, interrupted, missing, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
-    gather(out)
+    begun = interrupted(out, cells)
     distinct = {cell.key for cell in cells}
     left = missing(cells, finished_cells(there, trusted))
 
@@ -150,13 +174,16 @@ def run_missing(
 
     done = len(distinct) - len(left)
     say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {done} finished, {len(left)} to run"))
-    if not left:
+    if not left and not begun:
         return 0
-    seconds = estimate(left, workers, say)
-    say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(left[0])}"))
-    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in left}, seconds)
+    again = [cell for _, batch in begun for cell in batch]
+    if again:
+        say(Event("", 0, 1, note=f"going on with {places.many(len(again), 'run')} that were interrupted"))
+    seconds = estimate(left, workers, say) if left else 0.0
+    say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
+    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *left]}, seconds)
     try:
-        run_cells(left, out, workers, (lambda _: say) if quiet else progress.listener(out / UNDER_WAY))
+        run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
     except KeyboardInterrupt:
         count = len(left) - len(missing(left, finished_cells(there, trusted)))
         raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None

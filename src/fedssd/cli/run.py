@@ -45,10 +45,10 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.recipe import load_recipe
 
     given = flags.overrides(args, "run")
-    recipe = load_recipe(args.recipe, given)
+    recipe = load_recipe(args.recipe, given, profile=args.profile)
     find = places.resumable if args.resume else places.choose
     out = find(args.out, recipe.data, recipe.method, str(recipe.seed))
-    return train(recipe, out, args, args.resume, next_command(args.recipe, given, recipe))
+    return train(recipe, out, args, args.resume, next_command(args.recipe, flags.with_profile(given, args), recipe))
 
 
 def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str) -> int:

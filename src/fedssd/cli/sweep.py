@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     grid = parse_grid(args.grid)
     seeds = [whole("sweep", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
     workers = whole("sweep", "--workers", args.workers)
-    recipe = load_recipe(args.recipe, flags.overrides(args, "sweep"))
+    recipe = load_recipe(args.recipe, flags.overrides(args, "sweep"), profile=args.profile)
     out = (places.resumable if args.resume else places.choose)(args.out, "sweep", recipe.data)
     return train(recipe, grid, seeds, workers, out, args, args.resume)
 

@@ -18,7 +18,7 @@ from fedssd.core.randomness import below, bits, uniform
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError, nearest
 
-PROFILES = ("moon", "niid", "fedntd", "none")
+PROFILES = ("moon", "niid", "fedntd", "moon-zero", "none")
 SMALLEST_SIDE = 16  # below this a shifted, flipped image is another class rather than the same one
 
 # Which number of a visit's word each decision uses.
@@ -179,13 +179,15 @@ def pipeline(profile: str, dataset_name: str, shape: tuple[int, ...]) -> Pipelin
 
     ``none`` scales uint8 images to [0, 1] and does nothing else. The other profiles are those of the published code
     for the paper's three datasets; other images get that code's CIFAR-10 settings with pads and squares scaled to
-    their size, and 0.5 / 0.5 in place of CIFAR-10's statistics.
+    their size, and 0.5 / 0.5 in place of CIFAR-10's statistics. ``moon-zero`` is ``moon`` with black padding.
     """
     if profile not in PROFILES:
         known = ", ".join(PROFILES)
         raise UserError(f"unknown augmentation {profile!r}: expected one of {known} ({nearest(profile, PROFILES)})")
     if profile == "none":
         return Pipeline()
+    if profile == "moon-zero":
+        return replace(pipeline("moon", dataset_name, shape), padding="zero")
     if (profile, dataset_name) in TABLE:
         return TABLE[profile, dataset_name]
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:

@@ -29,7 +29,8 @@ def base_recipe(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe
     if dataset not in SETTINGS:
         known = list(SETTINGS)
         raise UserError(f"unknown dataset {dataset!r}: expected one of {', '.join(known)} ({nearest(dataset, known)})")
-    return load_recipe(recipe_file(SETTINGS[dataset]), {**changes, "method": method}, PAPER_METHODS)
+    profile = "" if dataset == "digits" else "paper-printed"
+    return load_recipe(recipe_file(SETTINGS[dataset]), {**changes, "method": method}, (*PAPER_METHODS, method), profile)
 
 
 def own_cells(base: Recipe, seeds: Sequence[int]) -> list[Cell]:

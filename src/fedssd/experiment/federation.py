@@ -160,10 +160,23 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     )
 
 
+def assemble_all(recipes: Sequence[Recipe], brought: Brought | None = None) -> list[Federation]:
+    """The same for recipes on one dataset, which is loaded once and shared: a copy for each would fill the memory."""
+    brought = brought or Brought()
+    brought = replace(brought, dataset=brought.dataset or load(recipes[0].data))
+    return [assemble(recipe, brought) for recipe in recipes]
+
+
 def try_split(recipe: Recipe, like: Federation) -> None:
-    """Whether a recipe's split would do, where only seed and numbers differ from a federation already assembled."""
-    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
-    recipe = replace(like.recipe, seed=recipe.seed, partition_seed=seed)
+    """Whether a recipe's split would do, where only who holds what differs from a federation already assembled."""
+    recipe = replace(
+        like.recipe,
+        seed=recipe.seed,
+        partition=recipe.partition,
+        partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
+        auxiliary=recipe.auxiliary,
+        auxiliary_mode=recipe.auxiliary_mode,
+    )
     partition, _, _ = _split(recipe, like.dataset, Brought(), like.pipeline, like.dtype, like.method)
     _refuse_tiny_clients(partition, like.net, recipe.batch)
 

@@ -190,10 +190,13 @@ def _refuse_changed(then: Asked, now: Asked, out: Path | None) -> None:
         raise UserError(f"cannot go on with {out}: {changed}; put it back, or start anew in another folder")
 
 
+NUMBERS = ("lr", "momentum", "weight_decay", "lr_decay")
+DEALT = ("seed", "partition", "partition_seed", "auxiliary", "auxiliary_mode")  # who holds what, of the same data
+
+
 def program(recipe: Recipe) -> str:
-    """Recipes with the same key differ in seeds and numbers only, so their runs share one batched program."""
-    free = ("seed", "partition_seed", "lr", "momentum", "weight_decay", "lr_decay", "options")
-    fixed = {key: value for key, value in asdict(recipe).items() if key not in free}
+    """Recipes with the same key differ in seeds, splits and numbers only, so their runs share one batched program."""
+    fixed = {key: value for key, value in asdict(recipe).items() if key not in (*NUMBERS, *DEALT, "options")}
     method = build_method(recipe)
     halves: list[Local | Server] = [*parts_of(method.local), method.server]
     static = [{k: v for k, v in asdict(half).items() if k not in numbers_of(half)} for half in halves]

@@ -223,8 +223,8 @@ def recipe_file(name: str) -> Path:
 
 
 def setting(column: Column, changes: Mapping[str, str], small: bool = False) -> Recipe:
-    """A column's recipe, for digits where ``small``, with what the caller changes."""
-    recipe = load_recipe(recipe_file(column.recipe), {}, column.methods)
+    """A column's recipe with the strengths the paper prints, on digits where ``small``, and what the caller changes."""
+    recipe = load_recipe(recipe_file(column.recipe), {}, column.methods, "" if small else "paper-printed")
     if small:
         recipe = _on_digits(recipe)
     return check(merge(recipe, changes, "reproduce"), column.methods)

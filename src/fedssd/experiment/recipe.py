@@ -72,9 +72,9 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The recipe as a TOML file that :func:`load_recipe` reads back."""
-        lines = [f"{key} = {_toml(getattr(self, key))}" for key in KEYS]
+        lines = [f"{key} = {toml_value(getattr(self, key))}" for key in KEYS]
         for method, options in sorted(self.options.items()):
-            lines += ["", f"[options.{json.dumps(method)}]", *(f"{k} = {_toml(v)}" for k, v in options.items())]
+            lines += ["", f"[options.{json.dumps(method)}]", *(f"{k} = {toml_value(v)}" for k, v in options.items())]
         return "\n".join(lines) + "\n"
 
 
@@ -87,7 +87,7 @@ HELP: dict[str, str] = {
     "partition_seed": "seed of the split; -1 takes the run's seed",
     "auxiliary": "auxiliary samples per class at the server",
     "auxiliary_mode": "heldout: taken out of the clients; shared: left with them too",
-    "augment": "moon, niid, fedntd or none; auto is moon for the paper's images, none elsewhere",
+    "augment": "moon, niid, fedntd, moon-zero or none; auto is moon for the paper's images, none elsewhere",
     "model": "cnn, cnn-small, resnet50 or mlp; auto goes by the data; several (cnn-small,mlp) go to clients in turn",
     "head": "projection head: on, off; auto gives it to methods that need it (MOON)",
     "method": "local half: a name, a sum such as fedssd+fedprox, or my_method.py:MyLoss",
@@ -117,7 +117,7 @@ HELP: dict[str, str] = {
 SPELLINGS = {"local": "method"}  # other names of keys: the local half beside the server half
 CHOICES: dict[str, tuple[str, ...]] = {
     "auxiliary_mode": ("heldout", "shared"),
-    "augment": ("auto", "moon", "niid", "fedntd", "none"),
+    "augment": ("auto", "moon", "niid", "fedntd", "moon-zero", "none"),
     "head": ("auto", "on", "off"),
     "partial_batch": ("auto", "keep", "drop"),
     "engine": ("auto", "reference", "vectorised"),
@@ -130,20 +130,33 @@ MOST = 1_000_000_000  # of anything counted
 AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")
 
 
-def load_recipe(path: Path | None, overrides: Mapping[str, Any], others: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    path: Path | None, overrides: Mapping[str, Any], others: Sequence[str] = (), profile: str = ""
+) -> Recipe:
     """A recipe from a TOML file and/or given values; what is given wins, and all of it is checked.
 
-    ``others`` are further methods that the recipe will be used with, so that it may carry their options.
+    ``others`` are further methods that the recipe will be used with, so that it may carry their options. A ``profile``
+    has values for what neither the file nor the caller says.
     """
     content: dict[str, Any] = {}
     if path is not None:
         content = _read(path)
     where = f"recipe {path}" if path else "recipe"
     recipe = merge(Recipe(), content, where)
+    if profile:
+        recipe = _above(profile, content, where, merge(recipe, overrides, "command line"), others)
     refuse_unused(
         merge(recipe, {k: v for k, v in overrides.items() if "." not in k}, "command line"), overrides, others
     )
     return check(merge(recipe, overrides, "command line"), others)
+
+
+def _above(profile: str, content: Mapping[str, Any], where: str, asked: Recipe, others: Sequence[str]) -> Recipe:
+    """A file's content on top of a profile's values for the data and methods that are asked for."""
+    from fedssd.experiment.profiles import profile_values
+
+    values = profile_values(profile, asked.data, others or (asked.method,))
+    return merge(merge(Recipe(), values, f"profile {profile}"), content, where)
 
 
 def refuse_unused(recipe: Recipe, keys: Iterable[str], others: Sequence[str] = ()) -> None:
@@ -299,7 +312,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

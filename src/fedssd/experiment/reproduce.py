@@ -9,7 +9,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,14 +17,17 @@ from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import assemble, build_method, options_in_force
-from fedssd.experiment.many import run_many
+from fedssd.experiment.many import program, read_plan, run_many
 from fedssd.experiment.paper import Column, Experiment, setting
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.record import explained
 from fedssd.experiment.run import run_together
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
+COMMAND = "reproduce"
+RECORD = ("recipe.toml", "rounds.jsonl", "summary.json")
 PROBED_ROUNDS = 2  # the first pays for starting up
+MOST_PROBED = {"cuda": 8, "cpu": 2}  # runs side by side; wider batches are hardly faster a run
 # Seconds of a round against FedAvg's, roughly: teachers run beside the model, FedCurv squares gradients.
 RELATIVE_COST = {"fedavg": 1.0, "fedprox": 1.1, "moon": 1.9}
 TYPICAL_COST = 1.3
@@ -129,8 +132,12 @@ def _key(run: Path, trusted: str) -> str | None:
 
 
 def missing(cells: Iterable[Cell], done: Mapping[str, Path]) -> list[Cell]:
-    """What is yet to run, each once, in order."""
-    return list({cell.key: cell for cell in cells if cell.key not in done}.values())
+    """What is yet to run, each once, in order; where two cells are one run, the first has it."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        if (key := cell.key) not in done:
+            found.setdefault(key, cell)
+    return list(found.values())
 
 
 def split_counts(recipe: Recipe) -> list[list[int]]:
@@ -161,28 +168,67 @@ def alone(out: Path) -> Iterator[None]:
             out.rmdir()
 
 
-def run_cells(
-    cells: Sequence[Cell], out: Path, workers: int = 0, listen: Callable[[Sequence[Path]], Listener] = lambda _: ignore
-) -> None:
-    """Run these cells below ``out``; whatever ends it, finished runs stay and interrupted ones go.
+Places = Mapping[str, Path]  # cells' names to the folders they run in
+Batch = tuple[Path, list[Cell]]
 
-    On a GPU a column is a batch, so that its results are in place before the next begins; elsewhere all cells are one
-    batch, which keeps every core busy to the end. ``listen`` is told where a batch's runs are and gives their listener.
+
+def run_cells(
+    cells: Sequence[Cell],
+    out: Path,
+    workers: int = 0,
+    listen: Callable[[Places], Listener] = lambda _: ignore,
+    begun: Sequence[Batch] = (),
+    lean: bool = False,
+) -> None:
+    """Run these cells below ``out``, and first go on with the batches ``begun``; whatever ends it, nothing is lost.
+
+    On a GPU the cells that share a program are a batch, so that its results are in place before the next begins;
+    elsewhere all cells are one batch, which keeps every core busy to the end. ``listen`` is told where a batch's runs
+    are and gives their listener. What ``lean`` means is said by :func:`gather`.
     """
-    gather(out)
-    for batch in _batches(cells):
-        places = [out / UNDER_WAY / cell.name for cell in batch]
+    again = {cell.key for _, batch in begun for cell in batch}
+    fresh = [(None, batch) for batch in _batches([cell for cell in cells if cell.key not in again])]
+    for there, batch in [*begun, *fresh]:
+        _run_batch(batch, out, there, workers, listen, lean)
+
+
+def _run_batch(
+    batch: Sequence[Cell],
+    out: Path,
+    there: Path | None,
+    workers: int,
+    listen: Callable[[Places], Listener],
+    lean: bool,
+) -> None:
+    """The one place that trains: in the folder of an interrupted batch, or in one of its own."""
+    names, place = [cell.name for cell in batch], there or _free(out / UNDER_WAY / "batch")
+    asked = {
+        "command": COMMAND,
+        "base": asdict(batch[0].recipe),
+        "cells": {cell.name: cell.key for cell in batch},
+    }
+    listener = listen({name: place / name for name in names})
+    run_many([cell.recipe for cell in batch], names, place, workers, listener, asked, resume=there is not None)
+    gather(out, place, lean)
+
+
+def interrupted(out: Path, wanted: Iterable[Cell]) -> list[Batch]:
+    """Batches that were cut short in ``out`` and are all wanted, each in its order: they can go on as they were.
+
+    What was cut short before it could say what it is, is gathered; other batches stay for when they are wanted.
+    """
+    by_key = {cell.key: cell for cell in wanted}
+    found = []
+    for place in sorted(out.glob(f"{UNDER_WAY}/*")):
         try:
-            # The one call that trains. Interrupted runs could go on from here instead of being removed by gather().
-            run_many(
-                [cell.recipe for cell in batch],
-                [cell.name for cell in batch],
-                out / UNDER_WAY,
-                workers,
-                listen(places),
-            )
-        finally:
-            gather(out)
+            asked = read_plan(place).asked
+        except UserError:
+            gather(out, place)
+            continue
+        batch = [by_key[key] for key in asked.get("cells", {}).values() if key in by_key]
+        if batch and [cell.name for cell in batch] == list(asked["cells"]):
+            found.append((place, batch))
+    return found
 
 
 def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -190,23 +236,42 @@ def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
         return []
     if pick_device(cells[0].recipe.device).type != "cuda":
         return [list(cells)]
-    by_column: dict[str, list[Cell]] = {}
+    return list(by_program(cells).values())
+
+
+def by_program(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Cells that can run side by side as one batched program."""
+    found: dict[str, list[Cell]] = {}
     for cell in cells:
-        by_column.setdefault(cell.column, []).append(cell)
-    return list(by_column.values())
+        found.setdefault(program(cell.recipe), []).append(cell)
+    return found
 
 
-def gather(out: Path) -> None:
-    """Move finished runs to their place and remove what was interrupted."""
-    under_way = out / UNDER_WAY
+def gather(out: Path, place: Path, lean: bool = False) -> None:
+    """Move a batch's finished runs out of where it ran and remove what was interrupted there.
+
+    ``lean`` leaves of a run what tables are made from: its recipe, its rounds and its summary.
+    """
     with explained(out):
-        for summary in sorted(under_way.rglob("summary.json")):
+        for summary in sorted(place.rglob("summary.json")):
             if is_finished(summary.parent):
-                place = _free(out / summary.parent.relative_to(under_way))
-                place.parent.mkdir(parents=True, exist_ok=True)
-                summary.parent.rename(place)
-        if under_way.exists():
-            shutil.rmtree(under_way)
+                if lean:
+                    _strip(summary.parent)
+                home = _free(out / summary.parent.relative_to(place))
+                home.parent.mkdir(parents=True, exist_ok=True)
+                summary.parent.rename(home)
+        if place.exists():
+            shutil.rmtree(place)
+        with suppress(OSError):  # other batches may be there
+            place.parent.rmdir()
+
+
+def _strip(run: Path) -> None:
+    for entry in run.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name not in RECORD:
+            entry.unlink()
 
 
 def _free(place: Path) -> Path:
@@ -230,10 +295,12 @@ class Speed:
         return self.a_pass * cell.work + self.a_round * cell.recipe.rounds
 
 
-def probe(cell: Cell, seeds: Sequence[int]) -> Speed:
-    """Two rounds of one epoch of FedAvg over all seeds side by side, as the real runs will be."""
-    short = replace(cell.recipe, method="fedavg", head="off", rounds=PROBED_ROUNDS, epochs=1, options={})
-    recipes = [replace(short, seed=seed, partition_seed=seed) for seed in seeds]
+def probe(cell: Cell, count: int) -> Speed:
+    """Two rounds of one epoch of FedAvg, so many runs side by side, as the real runs will be."""
+    short = replace(
+        cell.recipe, method="fedavg", server="fedavg", head="off", rounds=PROBED_ROUNDS, epochs=1, options={}
+    )
+    recipes = [replace(short, seed=seed, partition_seed=seed) for seed in range(count)]
     results = run_together(recipes, [None] * len(recipes))
     first, last = (results[0].rounds[place]["seconds"] for place in (0, -1))  # already shared out between the runs
     train = float(last["train"])
@@ -249,8 +316,9 @@ def estimate(cells: Sequence[Cell], workers: int = 0, listen: Listener = ignore)
     total = 0.0
     for (data, model), group in groups.items():
         listen(Event("probe", 0, 1, note=f"measuring the speed of {model} on {data}"))
-        speed = probe(group[0], list(dict.fromkeys(cell.recipe.seed for cell in group)))
-        programs = {(cell.column, cell.recipe.method) for cell in group}
+        programs = by_program(group)
+        widest = max(map(len, programs.values()))
+        speed = probe(group[0], min(widest, MOST_PROBED[pick_device(group[0].recipe.device).type]))
         total += sum(map(speed.of, group)) + speed.start * len(programs)
     side_by_side = 1 if pick_device(cells[0].recipe.device).type == "cuda" else workers or os.cpu_count() or 1
     return total / side_by_side

@@ -29,7 +29,7 @@ from fedssd.experiment.checkpoint import Cadence, Checkpoint, forget, last_commo
 from fedssd.experiment.closeup import close_up
 from fedssd.experiment.evaluation import evaluate_round
 from fedssd.experiment.events import Event, Line, Listener, ignore
-from fedssd.experiment.federation import Brought, Federation, assemble
+from fedssd.experiment.federation import Brought, Federation, assemble_all
 from fedssd.experiment.interrupt import unbroken
 from fedssd.experiment.machine import Machine, cohort_size, repeatable, settle, using_threads
 from fedssd.experiment.receive import Received, newly_missing, receive
@@ -134,11 +134,11 @@ def run_together(
     brought: Brought | None = None,
     resume: bool = False,
 ) -> list[Result]:
-    """Run recipes that differ in seeds and numbers only, side by side in one program.
+    """Run recipes that differ in seeds, splits and numbers only, side by side in one program.
 
     With ``resume`` they go on from the last checkpoints they have in common, or begin where there are none.
     """
-    federations = [assemble(recipe, brought) for recipe in recipes]
+    federations = assemble_all(recipes, brought)
     first = federations[0]
     total = sum(f.recipe.rounds for f in federations)
     notice = _noticing(listen, first.recipe.method, total)
@@ -383,6 +383,7 @@ def round_line(
         left = run.federation.recipe.rounds - line["round"]
         line |= _accuracies(job, received, evaluation) | close_up(evaluation, job.clients, left)
     line |= _credibility(job.sent) | _distillation(run.federation.method.local, received.trained)
+    line |= _drift(job.sent, received.trained)
     line |= {"clients": job.clients, "dropped": {str(client): why for client, why in received.dropped.items()}}
     line |= {} if received.clients else {"unchanged": "refused" if received.bytes_up else "lost"}
     return line | {"bytes_up": received.bytes_up, "bytes_down": received.bytes_down, "seconds": seconds}
@@ -418,6 +419,19 @@ def _distillation(local: Local, trained: Trained) -> Line:
     count, entropy, penalty = (sums.pop(name) for name in ("count", "entropy", "penalty"))
     found = {**{name: value / count for name, value in sums.items()}, "ratio": penalty / entropy if entropy else 0.0}
     return {"distillation": {name: value if math.isfinite(value) else None for name, value in found.items()}}
+
+
+def _drift(sent: Tree, trained: Trained) -> Line:
+    """How far local training went, ‖w_i − w_g‖ over all parameters, as a mean over the accepted clients.
+
+    Where no weights go down or up, or those of several models, there is no one distance.
+    """
+    if "weights" not in sent or "params" not in trained.local or not len(trained.work.samples):
+        return {}
+    pairs = zip(tree.leaves(trained.local["params"]), tree.leaves(sent["weights"]["params"]), strict=True)
+    squares = [(local - start).flatten(1).square().sum(1) for local, start in pairs]  # each [C]
+    distance = float(torch.stack(squares).sum(0).sqrt().mean())
+    return {"drift": distance if math.isfinite(distance) else None}
 
 
 def _rounded(values: Tensor) -> list[Any]:

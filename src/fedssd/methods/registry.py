@@ -31,6 +31,7 @@ from fedssd.methods.servers.krum import Krum
 from fedssd.methods.servers.median import Median
 from fedssd.methods.servers.pfnm import PFNM
 from fedssd.methods.servers.trimmed_mean import TrimmedMean
+from fedssd.methods.shipped import shipped_options
 
 LOCALS: dict[str, type[Local]] = {
     kind.name: kind
@@ -95,11 +96,15 @@ def _kind(name: str) -> type[Local]:
 
 
 def build_local(spec: str, options: Options | None = None, dataset: str = "") -> Local:
-    """The local half a name stands for: defaults, then the paper's values for the dataset, then the given options."""
+    """The local half a name stands for.
+
+    Its options, the later the stronger: defaults, the paper's values for the dataset, those of the study, the given.
+    """
     parts = []
     for kind in local_kinds(spec):
         given = dict((options or {}).get(kind.name, {}))
-        parts.append(_build(kind, {**kind.published.get(dataset, {}), **given}))
+        known = {**kind.published.get(dataset, {}), **shipped_options(kind.name, dataset)}
+        parts.append(_build(kind, {**known, **given}))
     if len(parts) == 1:
         return parts[0]
     return _refuse(lambda: Sum(tuple(parts)))

@@ -63,10 +63,10 @@ def learning_curves(results: Sequence[Outcome], subtitle: str = "") -> str:
     note = f"{subtitle}{' · ' if subtitle else ''}" + ("1 seed" if seeds == 1 else f"mean and ±1 std of {seeds} seeds")
     labels = LABELS + LETTER * max(0, max(len(_short(method)) for method in methods) - SHORT)
     step = AXIS + PANEL + labels
-    body = [_text(24, 30, "Test accuracy, %", "title"), _text(24, 50, note, "quiet")]
+    body = [text(24, 30, "Test accuracy, %", "title"), text(24, 50, note, "quiet")]
     for place, (title, found) in enumerate(panels):
-        body += _panel(24 + place * step + AXIS, title, found, methods, labels)
-    return _document(math.ceil(24 + len(panels) * step), methods, body)
+        body += panel(24 + place * step + AXIS, title, found, methods, _accuracy_scale(found), labels=labels)
+    return document(math.ceil(24 + len(panels) * step), methods, body)
 
 
 def global_accuracy(line: Mapping[str, Any]) -> float | None:
@@ -92,10 +92,11 @@ def over_seeds(results: Sequence[Outcome], measure: Callable[[Mapping[str, Any]]
             value = measure(line)
             if value is not None:
                 by_round.setdefault(line["round"], []).append(100 * value)
-    return [_curve(method, by_round) for method, by_round in found.items() if by_round]
+    return [mean_curve(method, by_round) for method, by_round in found.items() if by_round]
 
 
-def _curve(method: str, by_round: Mapping[int, list[float]]) -> Curve:
+def mean_curve(method: str, by_round: Mapping[int, list[float]]) -> Curve:
+    """Mean and spread of what the seeds have in each round."""
     rounds = sorted(by_round)
     spread = tuple(stdev(by_round[r]) if len(by_round[r]) > 1 else 0.0 for r in rounds)
     return Curve(method, tuple(rounds), tuple(fmean(by_round[r]) for r in rounds), spread)
@@ -125,8 +126,8 @@ def nice_ticks(low: float, high: float, wanted: int = 6) -> tuple[float, ...]:
     return tuple(round(step * count, 10) for count in range(first, max(last, first + 1) + 1))
 
 
-def _value_scale(curves: Sequence[Curve]) -> Scale:
-    """From the least value worth seeing to the greatest; the very first rounds may start below the picture."""
+def _accuracy_scale(curves: Sequence[Curve]) -> Scale:
+    """Percent from the least worth seeing to the greatest; the very first rounds may start below the picture."""
     last = max(curve.rounds[-1] for curve in curves)
     later = [
         (mean - spread, mean + spread)
@@ -147,11 +148,20 @@ def _round_scale(curves: Sequence[Curve], left: float) -> Scale:
     return Scale(first, max(last, first + 1), left, left + PANEL, ticks)
 
 
-def _panel(left: float, title: str, curves: Sequence[Curve], methods: Sequence[str], labels: float) -> list[str]:
-    x, y = _round_scale(curves, left), _value_scale(curves)
-    parts = [_text(left, TOP - 14, title, "panel"), *_axes(x, y)]
+def panel(
+    left: float,
+    title: str,
+    curves: Sequence[Curve],
+    methods: Sequence[str],
+    y: Scale,
+    row: int = 0,
+    labels: float = LABELS,
+) -> list[str]:
+    """One plot over the rounds; ``row`` tells those apart that a document moves to another row."""
+    x = _round_scale(curves, left)
+    parts = [text(left, TOP - 14, title, "panel"), *_axes(x, y)]
     drawn = sorted(curves, key=lambda curve: curve.method == HERO)  # the method of the house on top
-    name = f"clip{left:.0f}"
+    name = f"clip{left:.0f}" + (f"-{row}" if row else "")
     parts.append(
         f'<clipPath id="{name}"><rect x="{left:g}" y="{TOP}" width="{PANEL}" height="{y.start - TOP}"/></clipPath>'
     )
@@ -165,11 +175,11 @@ def _axes(x: Scale, y: Scale) -> list[str]:
     parts = []
     for tick in y.ticks:
         parts.append(f'<line class="grid" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(_text(x.start - 8, y(tick) + 4, f"{tick:g}", "tick end"))
+        parts.append(text(x.start - 8, y(tick) + 4, f"{tick:g}", "tick end"))
     parts.append(f'<line class="axis" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y.start:.1f}" y2="{y.start:.1f}"/>')
     for tick in x.ticks:
-        parts.append(_text(x(tick), y.start + 18, f"{tick:g}", "tick middle"))
-    return [*parts, _text((x.start + x.end) / 2, y.start + 38, "round", "tick middle")]
+        parts.append(text(x(tick), y.start + 18, f"{tick:g}", "tick middle"))
+    return [*parts, text((x.start + x.end) / 2, y.start + 38, "round", "tick middle")]
 
 
 def _points(curve: Curve, values: Sequence[float], x: Scale, y: Scale) -> list[str]:
@@ -198,9 +208,13 @@ def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[s
         number, hero = methods.index(method), " hero" if method == HERO else ""
         thread = f"{x.end + 2:.1f},{ends[method]:.1f} {x.end + 16:.1f},{place:.1f}"
         parts.append(f'<polyline class="thread c{number}" points="{thread}"/>')
-        parts.append(_text(x.end + 20, place + 4, _short(method), f"name{hero}"))
-        parts.append(_text(x.end + labels - 10, place + 4, f"{last[method]:.1f}", f"value end{hero}"))
+        parts.append(text(x.end + 20, place + 4, _short(method), f"name{hero}"))
+        parts.append(text(x.end + labels - 10, place + 4, _figure(last[method]), f"value end{hero}"))
     return parts
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
 def _short(method: str) -> str:
@@ -224,7 +238,8 @@ def spaced(places: Mapping[str, float], top: float, bottom: float) -> dict[str, 
     return found
 
 
-def _text(x: float, y: float, words: str, style: str) -> str:
+def text(x: float, y: float, words: str, style: str) -> str:
+    """Words at a place."""
     return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
@@ -235,19 +250,28 @@ def colours(methods: Sequence[str]) -> list[tuple[str, str]]:
     return [COLOURS.get(m) or free[strangers.index(m) % len(free)] for m in methods]
 
 
-def _document(width: float, methods: Sequence[str], body: Sequence[str]) -> str:
+def document(
+    width: float,
+    methods: Sequence[str],
+    body: Sequence[str],
+    height: float = HEIGHT,
+    title: str = "Test accuracy over the rounds, by method",
+) -> str:
+    """A whole SVG, with a colour for each method."""
     pairs = colours(methods)
     light, dark = (
         "\n".join(f".c{n} {{ stroke: {c[shade]} }} .f{n} {{ fill: {c[shade]} }}" for n, c in enumerate(pairs))
         for shade in (0, 1)
     )
     band = 0.16 if len(methods) <= 3 else 0.08  # many bands on top of each other make mud
-    return DOCUMENT.format(width=width, height=HEIGHT, band=band, light=light, dark=dark, body="\n".join(body))
+    return DOCUMENT.format(
+        width=width, height=height, title=escape(title), band=band, light=light, dark=dark, body="\n".join(body)
+    )
 
 
 DOCUMENT = """<svg xmlns="http://www.w3.org/2000/svg" role="img"
      viewBox="0 0 {width} {height}" width="{width}" height="{height}">
-<title>Test accuracy over the rounds, by method</title>
+<title>{title}</title>
 <style>
 text {{ font: 13px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #1f2430 }}
 .paper {{ fill: #ffffff }}

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from fedssd.experiment.paper import Experiment, Published
-from fedssd.experiment.reproduce import Place, cells_of, finished_cells, places_of
+from fedssd.experiment.reproduce import Place, cells_of, places_of
 from fedssd.report.figures import NAMES as PAPER_NAMES
 from fedssd.report.records import Record, read
 from fedssd.report.tables import BASELINE, first_reaching
@@ -223,9 +223,8 @@ def _escaped(text: str) -> str:
     return "".join(special.get(letter, letter) for letter in text)
 
 
-def section(experiment: Experiment, folder: Path, seeds: Sequence[int]) -> str:
+def section(experiment: Experiment, done: Mapping[str, Path], seeds: Sequence[int]) -> str:
     """A table as the documentation shows it: the columns that have runs, where those come from, and what is not run."""
-    done = finished_cells([folder])
     places = places_of(experiment, {})
     sides = compare_with_paper(places, done, seeds)
     ran = [pair for pair in zip(places, sides, strict=True) if any(cell.accuracies for cell in pair[1].cells)]

@@ -1,0 +1,67 @@
+"""What the study chose, as a file that comes with fedssd: recipes/study/chosen.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedssd.experiment.design import Changes
+from fedssd.experiment.paper import recipe_file
+from fedssd.experiment.recipe import toml_value
+
+HEADING = (
+    "# What the study chose on its tuning seeds; `make docs` writes it from results/. What is not here was not run yet."
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Each is None, or empty, as long as the part that chooses it has not been run to its end."""
+
+    paper: Changes | None = None  # the pipeline whose FedAvg is closest to the published
+    survivors: tuple[str, ...] | None = None  # departures worth confirming
+    strengths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset to method.option to its value
+    compositions: Mapping[str, Any] = field(default_factory=dict)  # a composition's name to the value of its key
+
+    def to_toml(self) -> str:
+        """The file's content."""
+        lines = [HEADING]
+        if self.survivors is not None:
+            lines += ["", "[screen]", f"survivors = [{', '.join(map(toml_value, self.survivors))}]"]
+        if self.paper is not None:
+            lines += ["", "[paper]", *_lines(self.paper)]
+        for dataset, found in self.strengths.items():
+            lines += ["", f"[strengths.{dataset}]", *_lines(found)]
+        if self.compositions:
+            lines += [
+                "",
+                "# the best first, then the best without FedSSD",
+                "[compositions]",
+                *_lines(self.compositions),
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{toml_value(key) if not key.isidentifier() else key} = {toml_value(value)}" for key, value in values.items()
+    ]
+
+
+def load_chosen() -> Chosen:
+    """What comes with fedssd."""
+    return understood(recipe_file("study/chosen").read_text(encoding="utf-8"))
+
+
+def understood(text: str) -> Chosen:
+    """A file's content."""
+    content = tomllib.loads(text)
+    survivors = content.get("screen", {}).get("survivors")
+    return Chosen(
+        content.get("paper"),
+        None if survivors is None else tuple(survivors),
+        content.get("strengths", {}),
+        content.get("compositions", {}),
+    )

@@ -1,0 +1,50 @@
+"""Named sets of values below a recipe: what the paper prints, and what the study found to be the paper's pipeline."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from fedssd.errors import UserError, nearest
+from fedssd.experiment.chosen import load_chosen
+from fedssd.experiment.paper import CIFAR10, CIFAR100, TINY, recipe_file
+from fedssd.methods.registry import LOCALS, local_kinds
+
+PRINTED, PAPER = "paper-printed", "paper"
+NAMES = (PRINTED, PAPER)
+COLUMNS = {"cifar10": CIFAR10, "cifar100": CIFAR100, "tiny-imagenet": TINY}
+
+
+def printed_strengths(data: str, methods: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Every option of these methods, the paper's value where it prints one for the dataset and the default elsewhere.
+
+    None is left to what the study found: what follows from this stays the same whatever comes with fedssd.
+    """
+    kinds = [kind for method in methods for kind in local_kinds(method) if kind.name in LOCALS]
+    return {
+        kind.name: {one.name: one.default for one in fields(kind)} | dict(kind.published.get(data, {}))
+        for kind in kinds
+        if fields(kind)
+    }
+
+
+def profile_values(name: str, data: str, methods: Sequence[str]) -> dict[str, Any]:
+    """The recipe keys a profile sets for a dataset, and the options of these methods.
+
+    ``paper-printed`` is Table 1's recipe with the strengths that the paper prints. ``paper`` adds the choices of
+    pipeline that come closest to the published FedAvg, found on FedAvg alone.
+    """
+    if name not in NAMES:
+        raise UserError(f"unknown profile {name!r}: expected one of {', '.join(NAMES)} ({nearest(name, NAMES)})")
+    if data not in COLUMNS:
+        raise UserError(f"profile {name!r} has values for {', '.join(COLUMNS)}, got data = {data!r}")
+    values = tomllib.loads(recipe_file(COLUMNS[data].recipe).read_text(encoding="utf-8"))
+    if name == PAPER:
+        found = load_chosen().paper
+        if found is None or data != "cifar10":
+            known = "cifar10 alone" if found else "no dataset yet (fedssd reproduce study --part profile)"
+            raise UserError(f"profile {name!r} has been found for {known}: use {PRINTED!r}")
+        values |= found
+    return {**values, "options": printed_strengths(data, methods)}

@@ -1,0 +1,359 @@
+"""The study of what the paper leaves open: its parts as cells to run, and the choices that follow from their results.
+
+A part chooses, on the tuning seeds, or reports, on the others, and never both; :class:`Design` sees to it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+from fedssd.errors import UserError, nearest
+from fedssd.experiment.chosen import Chosen
+from fedssd.experiment.design import PARTS, REPORTING, Changes, Choice, Composition, Design, label, load_design
+from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS, SMALL_ROUNDS, Column, setting
+from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
+from fedssd.experiment.reproduce import Cell, finished_cells, resolved
+from fedssd.methods.registry import summands
+
+BASE = "base"
+COLUMNS = EXPERIMENTS["table2"].columns  # Table 1's CIFAR-10 among them
+SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000, "digits": 1_438}
+OF_IMAGES = "augment"  # the one key that means nothing for digits
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One row of the study: a recipe, seed aside, and where it belongs."""
+
+    part: str
+    group: str  # the choice, setting or composition it belongs to
+    label: str  # what differs there
+    arm: str
+    recipe: Recipe
+
+    def cell(self, seed: int) -> Cell:
+        """The run of one seed."""
+        folder = "/".join(dict.fromkeys((self.part, self.group, self.label.replace("/", "-"), self.arm)))
+        return Cell(folder, resolved(replace(self.recipe, seed=seed)))
+
+
+class Results:
+    """Finished runs, by what they are runs of."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self.done = finished_cells(folders)
+
+    def run(self, trial: Trial, seed: int) -> Path | None:
+        """The folder of a finished run."""
+        return self.done.get(trial.cell(seed).key)
+
+    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "final") -> dict[int, float]:
+        """Percent, by those seeds that are finished; of the last round, or of the best."""
+        found = {seed: self.run(trial, seed) for seed in seeds}
+        return {seed: 100 * _summary(run)[which]["acc"] for seed, run in found.items() if run is not None}
+
+    def mean(self, trial: Trial, seeds: Sequence[int]) -> float | None:
+        """Over all of these seeds; None while one is missing."""
+        found = self.accuracies(trial, seeds)
+        return fmean(found.values()) if found and len(found) == len(seeds) else None
+
+
+def _summary(run: Path) -> dict[str, dict[str, float]]:
+    content: dict[str, dict[str, float]] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return content
+
+
+@dataclass(frozen=True)
+class Study:
+    """A design on the paper's data, or on digits, with what the caller changes."""
+
+    design: Design = field(default_factory=load_design)
+    small: bool = False
+    changes: Mapping[str, str] = field(default_factory=dict)  # ``rounds`` and others, in every recipe
+    tuning: tuple[int, ...] | None = None  # in place of the design's seeds
+    reporting: tuple[int, ...] | None = None
+    chosen: Chosen = field(default_factory=Chosen)  # what stands where no results say otherwise
+
+    def __post_init__(self) -> None:
+        self.design.refuse_seeds("tune", self.tuning or ())
+        self.design.refuse_seeds("report", self.reporting or ())
+
+    def with_seeds(self, part: str, seeds: tuple[int, ...]) -> Study:
+        """The study with these seeds in a part, or in all of them, each on those it may have; others are refused."""
+        if part == EVERYTHING:
+            choosing = tuple(seed for seed in seeds if seed in self.design.tuning)
+            others = tuple(seed for seed in seeds if seed not in self.design.tuning)
+            return replace(self, tuning=choosing or None, reporting=others or None)
+        self.design.refuse_seeds(part, seeds)
+        return replace(self, reporting=seeds) if part in REPORTING else replace(self, tuning=seeds)
+
+    def seeds_of(self, part: str) -> tuple[int, ...]:
+        """On which seeds a part runs."""
+        if part in REPORTING:
+            return self.reporting or self.design.reporting
+        return self.tuning or self.design.tuning
+
+    def trials(self, part: str, results: Results) -> list[Trial]:
+        """Everything a part has to run, as far as that can be known: some of it follows from what it finds."""
+        if part not in PARTS:
+            raise UserError(f"unknown part {part!r} of the study: expected {', '.join(PARTS)} ({nearest(part, PARTS)})")
+        found: list[Trial] = {
+            "screen": self._screen,
+            "confirm": self._confirm,
+            "profile": self._profile,
+            "tune": self._tune,
+            "report": self._report,
+            "compose": self._compose,
+            "best": self._best,
+        }[part](results)
+        return found
+
+    def cells(self, trials: Iterable[Trial]) -> list[Cell]:
+        """The runs of these trials, seed by seed."""
+        return [trial.cell(seed) for trial in trials for seed in self.seeds_of(trial.part)]
+
+    # ── screen and confirm ──
+
+    def bases(self, part: str) -> list[Trial]:
+        """Every arm at the base."""
+        return [self._departure(part, BASE, arm, {}) for arm in self.design.arms]
+
+    def departures(self, part: str, choice: Choice) -> list[Trial]:
+        """A choice's departures, arm by arm."""
+        wanted = [changes for changes in choice.changes if not (self.small and OF_IMAGES in changes)]
+        return [self._departure(part, choice.name, arm, changes) for changes in wanted for arm in choice.arms]
+
+    def base_of(self, trial: Trial) -> Trial:
+        """What a departure departs from."""
+        return self._departure(trial.part, BASE, trial.arm, {})
+
+    def _departure(self, part: str, group: str, arm: str, changes: Changes) -> Trial:
+        given = self.design.arms[arm]
+        base = replace(self._setting(self._column(self.design.base), part), method=given.method)
+        recipe = merge(base, {**given.changes, **changes}, "study")
+        return Trial(part, group, label(changes) or BASE, arm, check(recipe))
+
+    def _screen(self, results: Results) -> list[Trial]:
+        return [*self.bases("screen"), *(t for c in self.design.choices for t in self.departures("screen", c))]
+
+    def _confirm(self, results: Results) -> list[Trial]:
+        survivors = self.survivors(results)
+        if survivors is None:
+            raise self._needs("confirm", "screen", results)
+        found = [trial for choice in self.design.choices for trial in self.departures("confirm", choice)]
+        return [*self.bases("confirm"), *(trial for trial in found if trial.label in survivors)]
+
+    def survivors(self, results: Results) -> tuple[str, ...] | None:
+        """The departures worth confirming: of every choice the one that changes most and the one that ends best.
+
+        One that changes no arm by the design's number of points, either way, is not worth it.
+        """
+        found: list[str] = []
+        for choice in self.design.choices:
+            effects: dict[str, float] = {}
+            ends: dict[str, float] = {}
+            for trial in self.departures("screen", choice):
+                ours, base = (results.mean(t, self.seeds_of("screen")) for t in (trial, self.base_of(trial)))
+                if ours is None or base is None:
+                    return self.chosen.survivors
+                effects[trial.label] = max(effects.get(trial.label, 0.0), abs(ours - base))
+                ends[trial.label] = max(ends.get(trial.label, 0.0), ours)
+            worth = [name for name, effect in effects.items() if effect >= self.design.survives]
+            if worth:
+                found += dict.fromkeys((max(worth, key=effects.__getitem__), max(worth, key=ends.__getitem__)))
+        return tuple(found)
+
+    # ── profile ──
+
+    def candidates(self) -> list[Changes]:
+        """The pipelines that could be the paper's; digits have fewer, as nothing pads them."""
+        kept = [
+            {key: value for key, value in one.items() if not (self.small and key == OF_IMAGES)}
+            for one in self.design.candidates
+        ]
+        return list({label(one): one for one in kept}.values())
+
+    def candidate(self, changes: Changes, column: Column) -> Trial:
+        """FedAvg with a pipeline on a column."""
+        recipe = merge(replace(self._setting(column, "profile"), method="fedavg"), changes, "study")
+        return Trial("profile", column.recipe, label(changes), "fedavg", check(recipe))
+
+    def _profile(self, results: Results) -> list[Trial]:
+        home = self._column(self.design.base)
+        first = [self.candidate(changes, home) for changes in self.candidates()]
+        others = [column for column in COLUMNS if column.recipe != self.design.base]
+        return first + [self.candidate(changes, column) for changes in self.shortlist(results) for column in others]
+
+    def shortlist(self, results: Results) -> list[Changes]:
+        """The pipelines closest to the published FedAvg on the base's column; none while one has not been run."""
+        home = [self._column(self.design.base)]
+        far = {label(one): self.distance(one, home, results) for one in self.candidates()}
+        if any(distance is None for distance in far.values()):
+            return []
+        order = sorted(self.candidates(), key=lambda one: far[label(one)] or 0.0)
+        return order[: self.design.shortlist]
+
+    def distance(self, changes: Changes, columns: Sequence[Column], results: Results) -> float | None:
+        """Points between FedAvg with a pipeline and the published FedAvg, as a root mean square over columns."""
+        squares = []
+        for column in columns:
+            mean = results.mean(self.candidate(changes, column), self.seeds_of("profile"))
+            if mean is None:
+                return None
+            squares.append((mean - column.published["fedavg"].accuracy) ** 2)
+        return math.sqrt(fmean(squares))
+
+    def paper(self, results: Results) -> Changes | None:
+        """The pipeline whose FedAvg is closest to the published one over all columns; ties go to the first."""
+        far = [(self.distance(one, COLUMNS, results), one) for one in self.shortlist(results)]
+        known = [(distance, one) for distance, one in far if distance is not None]
+        if not known or len(known) < len(far):
+            return self.chosen.paper
+        return min(known, key=lambda pair: pair[0])[1]
+
+    # ── tune and report ──
+
+    def tried(self, key: str, paper: Changes) -> dict[float, Trial]:
+        """A method's grid, by the value of its strength."""
+        method, base = key.partition(".")[0], self._paper_setting("tune", paper)
+        return {
+            value: Trial(
+                "tune", method, f"{key}={value}", method, check(merge(base, {"method": method, key: value}, "study"))
+            )
+            for value in self.design.grids[key]
+        }
+
+    def _tune(self, results: Results) -> list[Trial]:
+        paper = self._need_paper("tune", results)
+        return [trial for key in self.design.grids for trial in self.tried(key, paper).values()]
+
+    def strengths(self, results: Results) -> dict[str, float] | None:
+        """Every method's best value by the mean over the tuning seeds; ties go to the first."""
+        paper, found = self.paper(results), {}
+        for key in self.design.grids if paper is not None else ():
+            assert paper is not None
+            means = {v: results.mean(trial, self.seeds_of("tune")) for v, trial in self.tried(key, paper).items()}
+            known = {value: mean for value, mean in means.items() if mean is not None}
+            if len(known) == len(means):
+                found[key] = max(known, key=known.__getitem__)
+        if len(found) == len(self.design.grids):
+            return found
+        data = self._setting(self._column(self.design.base), "tune").data
+        return dict(self.chosen.strengths[data]) if data in self.chosen.strengths else None
+
+    def reported(self, column: Column, method: str, paper: Changes, strengths: Changes) -> Trial:
+        """A method with its tuned strength on a column."""
+        own = {key: value for key, value in strengths.items() if key.partition(".")[0] == method}
+        recipe = merge(self._paper_setting("report", paper, column), {"method": method, **own}, "study")
+        return Trial("report", column.recipe, method, method, check(recipe))
+
+    def _report(self, results: Results) -> list[Trial]:
+        paper, strengths = self._need_paper("report", results), self._need_strengths("report", results)
+        return [self.reported(column, method, paper, strengths) for column in COLUMNS for method in PAPER_METHODS]
+
+    # ── compose and best ──
+
+    def composed(self, part: str, one: Composition, value: object, paper: Changes, strengths: Changes) -> Trial:
+        """A composition with a value of its key; the other strengths of its halves are the tuned ones."""
+        halves = summands(one.method)
+        tuned = {key: strength for key, strength in strengths.items() if key.partition(".")[0] in halves}
+        changes = {"method": one.method, "server": one.server, **tuned, one.key: value}
+        recipe = merge(self._paper_setting(part, paper), changes, "study")
+        return Trial(part, one.name, f"{one.key}={value}", one.name, check(recipe))
+
+    def _compose(self, results: Results) -> list[Trial]:
+        paper, strengths = self._need_paper("compose", results), self._need_strengths("compose", results)
+        return [
+            self.composed("compose", one, value, paper, strengths)
+            for one in self.design.compositions
+            for value in one.values
+        ]
+
+    def _best(self, results: Results) -> list[Trial]:
+        paper, strengths = self._need_paper("best", results), self._need_strengths("best", results)
+        found = self.compositions(results)
+        if not found:
+            raise self._needs("best", "compose", results)
+        by_name = {one.name: one for one in self.design.compositions}
+        return [self.composed("best", by_name[name], value, paper, strengths) for name, value in found.items()]
+
+    def compositions(self, results: Results) -> dict[str, object]:
+        """The best composition and the best that does without FedSSD, with the best value of each."""
+        paper, strengths = self.paper(results), self.strengths(results)
+        ends: dict[str, tuple[float, object]] = {}
+        for one in self.design.compositions if paper is not None and strengths is not None else ():
+            assert paper is not None
+            assert strengths is not None
+            for value in one.values:
+                mean = results.mean(self.composed("compose", one, value, paper, strengths), self.seeds_of("compose"))
+                if mean is None:
+                    return dict(self.chosen.compositions)
+                if one.name not in ends or mean > ends[one.name][0]:
+                    ends[one.name] = mean, value
+        order = sorted(ends, key=lambda name: -ends[name][0])
+        controls = [one.name for one in self.design.compositions if one.is_control]
+        wanted = [*order[:1], *[name for name in order if name in controls][:1]]
+        return {name: ends[name][1] for name in dict.fromkeys(wanted)} or dict(self.chosen.compositions)
+
+    # ── what all of them share ──
+
+    def choices(self, results: Results) -> Chosen:
+        """Everything that follows from the results, as the file that comes with fedssd has it."""
+        strengths = self.strengths(results)
+        data = self._setting(self._column(self.design.base), "tune").data
+        return Chosen(
+            self.paper(results),
+            self.survivors(results),
+            {} if strengths is None else {data: strengths},
+            self.compositions(results),
+        )
+
+    def _column(self, recipe: str) -> Column:
+        return next(column for column in COLUMNS if column.recipe == recipe)
+
+    def _setting(self, column: Column, part: str) -> Recipe:
+        rounds = SMALL_ROUNDS if self.small else self.design.rounds[part]
+        return _setting(column.recipe, tuple({"rounds": str(rounds), **self.changes}.items()), self.small)
+
+    def _paper_setting(self, part: str, paper: Changes, column: Column | None = None) -> Recipe:
+        return merge(self._setting(column or self._column(self.design.base), part), paper, "study")
+
+    def _need_paper(self, part: str, results: Results) -> Changes:
+        found = self.paper(results)
+        if found is None:
+            raise self._needs(part, "profile", results)
+        return found
+
+    def _need_strengths(self, part: str, results: Results) -> Changes:
+        found = self.strengths(results)
+        if found is None:
+            raise self._needs(part, "tune", results)
+        return found
+
+    def _needs(self, part: str, other: str, results: Results) -> UserError:
+        cells = {cell.key for cell in self.cells(self.trials(other, results))}
+        done = len(cells & results.done.keys())
+        return UserError(
+            f"part {part!r} of the study follows from part {other!r}, of which {done} of {len(cells)} cells are "
+            f"finished: run that first, or name where it was run with --reuse"
+        )
+
+
+@cache
+def _setting(recipe: str, changes: tuple[tuple[str, str], ...], small: bool) -> Recipe:
+    """A column's recipe, read once: hundreds of trials begin with it."""
+    column = next(column for column in COLUMNS if column.recipe == recipe)
+    return setting(column, dict(changes), small)
+
+
+def model_steps(recipe: Recipe) -> float:
+    """SGD steps of all clients over all rounds, about: half a batch more for every client that keeps its last."""
+    held = SAMPLES[recipe.data] - (10 * recipe.auxiliary if recipe.auxiliary_mode == "heldout" else 0)
+    partial = recipe.clients / 2 if recipe.partial_batch != "drop" else -recipe.clients / 2
+    return recipe.rounds * recipe.epochs * recipe.participation * (held / recipe.batch + partial)

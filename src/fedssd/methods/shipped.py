@@ -1,0 +1,24 @@
+"""The strengths that methods have unless told otherwise: those the study found best on its tuning seeds, if any."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parents[1] / "recipes" / "study" / "chosen.toml"
+
+
+@cache
+def _strengths() -> dict[str, dict[str, Any]]:
+    if not FILE.is_file():
+        return {}
+    found: dict[str, dict[str, Any]] = tomllib.loads(FILE.read_text(encoding="utf-8")).get("strengths", {})
+    return found
+
+
+def shipped_options(method: str, dataset: str) -> dict[str, Any]:
+    """A method's options on a dataset; without any, the paper's values stand."""
+    named = ((*key.rpartition("."), value) for key, value in _strengths().get(dataset, {}).items())
+    return {option: value for owner, _, option, value in named if owner == method}

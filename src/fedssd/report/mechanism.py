@@ -1,0 +1,116 @@
+"""What a method does from round to round: how much is distilled and forgotten, and how far clients go."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from fedssd.report.figures import (
+    AXIS,
+    BOTTOM,
+    HEIGHT,
+    LABELS,
+    PANEL,
+    TOP,
+    Curve,
+    Scale,
+    document,
+    mean_curve,
+    nice_ticks,
+    panel,
+    text,
+)
+from fedssd.report.records import Record
+
+Line = Mapping[str, Any]
+Runs = Mapping[str, Sequence[Record]]  # by the name a line in the figure has
+ACROSS = 3  # plots in a row
+
+
+def _percent(line: Line, *path: str) -> float | None:
+    value: Any = line
+    for key in path:
+        value = (value or {}).get(key)
+    return None if value is None else 100 * float(value)
+
+
+def _worst(line: Line, whose: str) -> float | None:
+    recalls = (line.get(whose) or {}).get("class_acc")
+    return 100 * min(recalls) if recalls else None
+
+
+MEASURES: dict[str, Callable[[Line], float | None]] = {
+    "mean M / M_max, %": lambda line: _percent(line, "distillation", "weight"),
+    "share of M > 0, %": lambda line: _percent(line, "distillation", "active"),
+    "penalty over cross-entropy, %": lambda line: _percent(line, "distillation", "ratio"),
+    "forgetting Acc_G − Acc_L, points": lambda line: _percent(line, "forgetting"),
+    "drift ‖w_i − w_g‖": lambda line: line.get("drift"),
+    "recall of the worst class, global model, %": lambda line: _worst(line, "global"),
+    "recall of the worst class, clients' mean, %": lambda line: _worst(line, "local"),
+}
+
+
+def curves(runs: Runs, measure: Callable[[Line], float | None]) -> list[Curve]:
+    """A curve for each name that has the figure."""
+    found = []
+    for name, records in runs.items():
+        by_round: dict[int, list[float]] = {}
+        for line in (line for record in records for line in record.rounds):
+            value = measure(line)
+            if value is not None:
+                by_round.setdefault(line["round"], []).append(value)
+        found += [mean_curve(name, by_round)] if by_round else []
+    return found
+
+
+def at_the_end(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> float | None:
+    """The mean over seeds in the last round."""
+    values = [measure(record.rounds[-1]) for record in runs if record.rounds]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def picture(runs: Runs) -> str:
+    """Every measure that some run has, as plots over the rounds."""
+    found = [(title, lines) for title, measure in MEASURES.items() if (lines := curves(runs, measure))]
+    names = list(runs)
+    body = [text(24, 30, "From round to round", "title"), text(24, 50, "mean and ±1 std over seeds", "quiet")]
+    for place, (title, lines) in enumerate(found):
+        row, column = divmod(place, ACROSS)
+        left = 24 + column * (AXIS + PANEL + LABELS) + AXIS
+        down = row * (HEIGHT - TOP + 40)
+        body += [f'<g transform="translate(0 {down})">', *panel(left, title, lines, names, _scale(lines), row), "</g>"]
+    rows = -(-len(found) // ACROSS)
+    width = 24 + min(len(found), ACROSS) * (AXIS + PANEL + LABELS)
+    height = HEIGHT + max(0, rows - 1) * (HEIGHT - TOP + 40)
+    return document(width, names, body, height, "Distillation, forgetting and drift over the rounds")
+
+
+def _scale(lines: Sequence[Curve]) -> Scale:
+    low = min(m - s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
+    high = max(m + s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
+    room = 0.04 * (high - low) or 1.0  # one and the same value throughout
+    low, high = min(low, 0.0) if low < 0.2 * high else low - room, high + room
+    ticks = tuple(tick for tick in nice_ticks(low, high) if low <= tick <= high)
+    return Scale(low, high, HEIGHT - BOTTOM, TOP, ticks)
+
+
+def as_csv(runs: Runs) -> str:
+    """The numbers behind the picture, run by run, and every class's recall."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["arm", "seed", "round", "measure", "value"])
+    for name, records in runs.items():
+        for record in records:
+            for line in record.rounds:
+                head = [name, record.summary["seed"], line["round"]]
+                for title, measure in MEASURES.items():
+                    value = measure(line)
+                    if value is not None:
+                        writer.writerow([*head, title, f"{value:.6g}"])
+                for number, recall in enumerate((line.get("global") or {}).get("class_acc", [])):
+                    writer.writerow([*head, f"recall of class {number}, global model, %", f"{100 * recall:.6g}"])
+    return file.getvalue()
