@@ -249,6 +249,8 @@ def _origins(places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[
         splits = {run.summary["seed"]: run.summary["split_hash"] for run in runs}
         seconds = sum(sum(line["seconds"].values()) for run in runs for line in run.rounds)
         shown = ", ".join(f"{seed}: `{split}`" for seed, split in sorted(splits.items()))
+        if len(splits) > 1 and len(set(splits.values())) == 1:
+            shown = f"all: `{next(iter(splits.values()))}`"
         lines.append(_row([place.column.title, "; ".join(made), shown, f"{seconds:,.0f}"]))
     return "\n".join([*lines, ""])
 

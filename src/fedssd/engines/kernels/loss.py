@@ -32,12 +32,16 @@ def _scores(logits, cell, known, K: tl.constexpr, BK: tl.constexpr):
 @triton.jit  # type: ignore[untyped-decorator]
 def _entropy(logits, y, out, probability, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
+    k = tl.arange(0, BK)[None, :]
     label = tl.load(y + place, mask=live, other=0)
     z = _scores(logits, cell, known, K, BK)
     power = tl.exp(z)
-    total = tl.sum(power, 1)
-    own = tl.sum(tl.where(tl.arange(0, BK)[None, :] == label[:, None], z, 0.0), 1)
-    tl.store(out + place, tl.log(total) - own, mask=live)
+    # The largest power is one; the logarithm of one and what the others add keeps its digits where that is little.
+    others = tl.sum(tl.where(k == tl.argmax(z, 1)[:, None], 0.0, power), 1)
+    total = 1 + others
+    logarithm = tl.where(total == 1, others, tl.log(total) * (others / tl.where(total == 1, 1.0, total - 1)))
+    own = tl.sum(tl.where(k == label[:, None], z, 0.0), 1)
+    tl.store(out + place, logarithm - own, mask=live)
     tl.store(probability + cell, power / total[:, None], mask=known)
 
 
@@ -45,9 +49,10 @@ def _entropy(logits, y, out, probability, count, K: tl.constexpr, BK: tl.constex
 def _entropy_gradient(probability, y, slope, out, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     p = tl.load(probability + cell, mask=known, other=0.0)
-    label = tl.load(y + place, mask=live, other=0)
+    own = tl.arange(0, BK)[None, :] == tl.load(y + place, mask=live, other=0)[:, None]
     g = tl.load(slope + place, mask=live, other=0.0)
-    tl.store(out + cell, (p - (tl.arange(0, BK)[None, :] == label[:, None])) * g[:, None], mask=known)
+    rest = tl.sum(tl.where(own, 0.0, p), 1)  # one less the label's probability, with all its digits
+    tl.store(out + cell, tl.where(own, -rest[:, None], p) * g[:, None], mask=known)
 
 
 def entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,82 @@
+"""Tables over several folders of results/cifar10, written beside them.
+
+    python benchmarks/cifar10_tables.py
+
+``fifty-rounds/table.md`` sets the methods that ran for 50 rounds beside FedAvg and FedSSD after 50 of their 100 rounds,
+on the same split and seeds. ``kernels.md`` sets FedSSD with our kernels beside PyTorch's layers, seed by seed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+
+from fedssd.report.paired import Rival, pair
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "cifar10"
+ROUND, SEEDS = 50, (0, 1, 2)
+ROWS = {
+    "fedavg": "fedavg-three-splits/partition_seed=1",
+    "fedssd": "fedssd-ten-seeds/fedssd",
+    "scaffold": "fifty-rounds/scaffold/scaffold",
+    "fedgkd": "fifty-rounds/fedgkd/fedgkd",
+    "fedavg × fednova": "fifty-rounds/fednova/fedavg",
+    "fedavg × ida": "fifty-rounds/ida/fedavg",
+    "fedavg × feddf": "fifty-rounds/feddf/fedavg",
+    "fedssd × fednova": "fifty-rounds/fedssd-with-fednova/fedssd",
+    "fedssd + fedprox": "fifty-rounds/fedssd+fedprox/fedssd+fedprox",
+}
+
+
+def accuracies(folder: str, round_: int, seeds: tuple[int, ...]) -> dict[int, float]:
+    """The global model's accuracy in percent after a round, by seed."""
+    return {seed: 100 * after(folder, seed, round_)["global"]["acc"] for seed in seeds}
+
+
+def after(folder: str, seed: int, round_: int) -> dict[str, dict[str, float]]:
+    lines = (RESULTS / f"{folder}-{seed}" / "rounds.jsonl").read_text().splitlines()[1:]
+    found: dict[str, dict[str, float]] = next(line for line in map(json.loads, lines) if line["round"] == round_)
+    return found
+
+
+def fifty_rounds() -> str:
+    base = accuracies(ROWS["fedavg"], ROUND, SEEDS)
+    lines = [
+        "| method | accuracy % | clients' own models % | less FedAvg, points | 95 % interval | MB up and down |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, folder in ROWS.items():
+        ours = accuracies(folder, ROUND, SEEDS)
+        own = fmean(100 * after(folder, seed, ROUND)["local"]["acc_mean"] for seed in SEEDS)
+        size = fmean(_megabytes(folder, seed) for seed in SEEDS)
+        gain = ["", ""] if name == "fedavg" else _gain(pair("fedavg", base, ours))
+        spread = f"{fmean(ours.values()):.2f} ± {stdev(ours.values()):.2f}"
+        lines.append(f"| {name} | {spread} | {own:.2f} | {gain[0]} | {gain[1]} | {size:.0f} |")
+    lines += ["", f"mean ± standard deviation over {len(SEEDS)} seeds on one split, after {ROUND} rounds."]
+    return "\n".join(lines) + "\n"
+
+
+def _megabytes(folder: str, seed: int) -> float:
+    lines = map(json.loads, (RESULTS / f"{folder}-{seed}" / "rounds.jsonl").read_text().splitlines()[1:])
+    return sum(float(line["bytes_up"] + line["bytes_down"]) for line in lines if line["round"] <= ROUND) / 1e6
+
+
+def _gain(found: Rival) -> list[str]:
+    assert found.half_width is not None  # there are several seeds
+    mean = fmean(found.gains)
+    return [f"{mean:+.2f}", f"{mean - found.half_width:+.2f} … {mean + found.half_width:+.2f}"]
+
+
+def kernels(round_: int = 25, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> str:
+    on, off = (accuracies(f"{name}/fedssd", round_, seeds) for name in ("fedssd-ten-seeds", "fedssd-kernels-off"))
+    lines = ["| seed | kernels on % | kernels off % | difference |", "| ---: | ---: | ---: | ---: |"]
+    lines += [f"| {seed} | {on[seed]:.2f} | {off[seed]:.2f} | {on[seed] - off[seed]:+.2f} |" for seed in seeds]
+    mean, interval = _gain(pair("off", off, on))
+    lines += ["", f"mean difference {mean} points, 95 % interval {interval}; FedSSD after {round_} rounds."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    (RESULTS / "fifty-rounds" / "table.md").write_text(fifty_rounds(), encoding="utf-8")
+    (RESULTS / "kernels.md").write_text(kernels(), encoding="utf-8")
