@@ -22,7 +22,8 @@ from fedssd.data.augment import Pipeline, pipeline
 from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
-from fedssd.engines.vectorised.layout import ladder, rungs
+from fedssd.engines.vectorised.layout import idle, ladder, rungs
+from fedssd.engines.vectorised.trace import record
 from fedssd.methods.registry import LOCALS, SERVERS
 
 SIZES = [30, 5, 24, 17, 3, 41]  # ragged, two of them below one batch of 8
@@ -228,6 +229,40 @@ def test_the_ladder_covers_every_step_and_has_six_rungs_at_most() -> None:
         assert sum(count > rung.first for count in steps) <= rung.width
     assert ladder(10) == [10, 9, 7, 5, 4, 2]
     assert rungs([5, 5, 5]) == [(3, 0, 5)]
+
+
+def test_with_a_rung_for_every_width_nobody_who_is_done_goes_along() -> None:
+    steps = [9, 7, 7, 4, 1]
+    assert ladder(5, 16) == [5, 4, 3, 2, 1]
+    assert rungs(steps, 16) == [(5, 0, 1), (4, 1, 4), (3, 4, 7), (1, 7, 9)]
+    assert not idle(steps, 16)
+    assert idle(steps, 2)
+    assert not idle([3, 3], 1)
+
+
+def test_a_recording_lets_go_of_what_nobody_reads_and_repeats_the_rest() -> None:
+    def step(state: Tensor, x: Tensor) -> None:
+        torch.exp(x)  # nobody reads it
+        upper, lower = (2 * x).split([1, 2])
+        state.add_(torch.cat([lower, upper])).mul_(torch.tensor(3.0))
+
+    state, x = torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
+    recorded = record(step, (state, x))
+    assert state.tolist() == [0, 0, 0]  # recording is done on copies
+    for _ in range(2):
+        recorded(state, x)
+    assert state.tolist() == [(0 + 4) * 3 * 3 + 12, (0 + 6) * 3 * 3 + 18, (0 + 2) * 3 * 3 + 6]
+
+
+def test_a_step_that_works_behind_the_recorder_s_back_is_not_recorded() -> None:
+    def step(state: Tensor, x: Tensor) -> None:
+        state.add_(torch.from_numpy(x.numpy() * 2))  # numpy's product is no tensor operation
+
+    state = torch.zeros(2)
+    recorded = record(step, (state, torch.tensor([1.0, 2.0])))
+    for _ in range(2):
+        recorded(state, torch.tensor([10.0, 20.0]))
+    assert state.tolist() == [40, 80]
 
 
 def test_auto_batches_small_models_and_accelerators() -> None:

@@ -16,12 +16,12 @@ def pool(x: Tensor) -> Tensor:
 def pool_gradient(x: Tensor, out: Tensor, dy: Tensor) -> Tensor:
     """The gradient of :func:`pool`'s input; of equal entries the first gets it, as in torch."""
     height, width = 2 * out.shape[-2], 2 * out.shape[-1]
-    corners = [x[..., row:height:2, column:width:2] for row in (0, 1) for column in (0, 1)]
-    first = corners[0] == out
-    second = (corners[1] == out) & ~first
-    upper = first | second
-    third = (corners[2] == out) & ~upper
-    dx = torch.zeros_like(x)
-    for place, chosen in enumerate((first, second, third, ~(upper | third))):
-        dx[..., place // 2 : height : 2, place % 2 : width : 2] = dy * chosen
+    left, right = x[..., :height, 0:width:2], x[..., :height, 1:width:2]
+    wide, lefts = torch.maximum(left, right), left >= right
+    top = dy * (wide[..., 0::2, :] >= wide[..., 1::2, :])
+    dx = torch.empty_like(x) if x.shape[-2:] == (height, width) else torch.zeros_like(x)
+    for row, slope in enumerate((top, dy - top)):
+        ours = dx[..., row:height:2, 0:width:2]
+        torch.mul(slope, lefts[..., row::2, :], out=ours)
+        torch.sub(slope, ours, out=dx[..., row:height:2, 1:width:2])
     return dx

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs
 from fedssd.core.randomness import bits
-from fedssd.core.step import mean_loss
+from fedssd.core.step import cross_entropy, mean_loss
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels import layers
 from fedssd.methods.distillation import confusion_counts
@@ -101,7 +101,12 @@ def _confusion_counts(logits: Tensor, y: Tensor, classes: int) -> Tensor | None:
     return layers.confusion_counts(logits, y) if covered else None
 
 
+def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor | None:
+    return layers.entropy(logits, y) if _few_classes(logits) else None
+
+
 _LOSSES: dict[Any, Callable[..., Any]] = {
+    cross_entropy: _cross_entropy,
     weighted_square: _weighted_square,
     distillation_weights: _distillation_weights,
     shares: _shares,

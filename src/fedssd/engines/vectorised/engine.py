@@ -24,7 +24,17 @@ from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.flat import Flat
 from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
-from fedssd.engines.vectorised.layout import Member, groups, members_of, rungs, same_program, static_part
+from fedssd.engines.vectorised.layout import (
+    CHEAP_RUNGS,
+    RUNGS,
+    Member,
+    groups,
+    idle,
+    members_of,
+    rungs,
+    same_program,
+    static_part,
+)
 from fedssd.engines.vectorised.lift import TunedNet, join, over_models, take
 from fedssd.engines.vectorised.program import Chunk, LookUp, Program
 from fedssd.engines.vectorised.step import Context, Step
@@ -208,7 +218,7 @@ class VectorisedEngine:
         teachers = Teachers(method, net, cohort, context, 0 if asks else budget, asks)
         program = self._program(jobs, cohort, context, weights, net, teachers)
         program.load(weights, context)
-        for width, start, stop in rungs(cohort.steps):
+        for width, start, stop in rungs(cohort.steps, self._rungs):
             for first in range(start, stop, program.capacity):
                 plan = cohort.plan(first, min(first + program.capacity, stop), width)
                 program.run(self._chunk(cohort, plan, teachers, program.look_up is not None), width)
@@ -221,6 +231,11 @@ class VectorisedEngine:
         batch = cohort.batch_of(plan)
         return Chunk(batch.x, batch.y, batch.mask, {} if teachers.silent else teachers.targets(plan, batch))
 
+    @property
+    def _rungs(self) -> int:
+        """Through how many widths a batch may shrink: a captured or compiled one is dear, a recorded one cheap."""
+        return RUNGS if self.graphs or self.compile else CHEAP_RUNGS
+
     def _readers(self) -> int:
         """How many clients at once may take per-sample gradients over their data."""
         size = self._size
@@ -232,7 +247,7 @@ class VectorisedEngine:
     ) -> Program:
         """The program for these shapes: last round's, or a new one."""
         job, width, device = jobs[0], cohort.width, self.world.device
-        masked = min(cohort.steps) < max(cohort.steps)
+        masked = idle(cohort.steps, self._rungs)
         shapes = tuple(leaf.shape for leaf in tree.leaves(context.sent) + tree.leaves(context.memory))
         key = (static_part(job), width, cohort.batch, cohort.one_run, masked, shapes)
         if key not in self._programs:

@@ -13,6 +13,7 @@ from fedssd.core.plan import Schedule
 from fedssd.engines.base import Job
 
 RUNGS = 6  # widths a batch may shrink through; each costs one captured graph
+CHEAP_RUNGS = 16  # where a width costs no more than a recording
 
 
 class Member(NamedTuple):
@@ -67,18 +68,18 @@ def groups(members: Iterable[Member], schedule: Schedule, batch_norm: bool) -> I
         yield sorted(group, key=lambda member: (-member.steps, -member.samples, member.run, member.place))
 
 
-def ladder(width: int) -> list[int]:
+def ladder(width: int, most: int = RUNGS) -> list[int]:
     """The widths a batch of ``width`` models may shrink to, the widest first.
 
     They depend on nothing but the width, so that graphs captured in one round serve the next one's cohort.
     """
-    return sorted({-(-width * rung // RUNGS) for rung in range(1, RUNGS + 1)}, reverse=True)
+    return sorted({-(-width * rung // most) for rung in range(1, most + 1)}, reverse=True)
 
 
-def rungs(steps: Sequence[int]) -> list[Rung]:
+def rungs(steps: Sequence[int], most: int = RUNGS) -> list[Rung]:
     """How a batch shrinks, for step counts in descending order."""
     found: list[Rung] = []
-    widths = [*ladder(len(steps)), 0]
+    widths = [*ladder(len(steps), most), 0]
     first = 0
     for width, narrower in pairwise(widths):
         last = steps[narrower]  # from here on the models behind the narrower prefix are done
@@ -86,6 +87,11 @@ def rungs(steps: Sequence[int]) -> list[Rung]:
             found.append(Rung(width, first, last))
             first = last
     return found
+
+
+def idle(steps: Sequence[int], most: int = RUNGS) -> bool:
+    """Whether on some rung a model that is done goes along."""
+    return any(steps[width - 1] < last for width, _, last in rungs(steps, most))
 
 
 def same_program(jobs: Sequence[Job]) -> None:

@@ -13,9 +13,7 @@ from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.step import Context, State, Step
 from fedssd.engines.vectorised.trace import record
 
-RECORD_AFTER = (
-    50  # steps of one width before it is recorded: runs are long, and recording costs as much as 150 steps save
-)
+RECORD_AFTER = 1  # steps of one width before it is recorded: that costs as much as a few steps
 WARM_UP = 2  # steps run before a capture: libraries choose and load their kernels
 
 
