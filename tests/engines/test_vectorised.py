@@ -254,6 +254,17 @@ def test_a_recording_lets_go_of_what_nobody_reads_and_repeats_the_rest() -> None
     assert state.tolist() == [(0 + 4) * 3 * 3 + 12, (0 + 6) * 3 * 3 + 18, (0 + 2) * 3 * 3 + 6]
 
 
+def test_a_step_that_looks_at_numbers_is_not_recorded() -> None:
+    def step(state: Tensor, x: Tensor) -> None:
+        state.add_(x if float(x.sum()) > 0 else 100)
+
+    state = torch.zeros(1)
+    recorded = record(step, (state, torch.ones(1)))
+    for value in (1.0, 1.0, -1.0):
+        recorded(state, torch.tensor([value]))
+    assert state.tolist() == [102]
+
+
 def test_a_step_that_works_behind_the_recorder_s_back_is_not_recorded() -> None:
     def step(state: Tensor, x: Tensor) -> None:
         state.add_(torch.from_numpy(x.numpy() * 2))  # numpy's product is no tensor operation

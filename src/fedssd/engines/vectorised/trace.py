@@ -2,7 +2,8 @@
 
 The recorder sees every operation below autograd and vmap and writes it down as a line of Python; the lines are then one
 function. A tensor that no recorded operation made, and that is no argument, is taken for a constant. That would be
-wrong for a tensor made behind the recorder's back, so the first call is checked against the plain function.
+wrong for a tensor made behind the recorder's back, so the first call is checked against the plain function. A function
+that looks at numbers, and might do another thing with others, is not recorded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., None]
+_DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _SAME = ("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default")  # the same memory under another name
 
 
@@ -31,7 +33,7 @@ def record(function: Function, args: tuple[Any, ...], compiled: bool = False) ->
     tape = _Tape(copies)
     with tape:
         function(*pytree.tree_unflatten(copies, shape))
-    return _Checked(function, tape.function(), shape)
+    return function if tape.depends_on_numbers else _Checked(function, tape.function(), shape)
 
 
 class _Checked:
@@ -66,6 +68,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._given = [f"g{place}" for place in range(len(given))]
         self._constants: dict[str, Any] = {}
         self._calls: list[tuple[str, list[str], str, bool]] = []  # made, read, line, whether it works in place
+        self.depends_on_numbers = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -77,6 +80,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         found = func(*args, **kwargs)
+        self.depends_on_numbers |= not _DEPENDS.isdisjoint(func.tags)
         if str(func) in _SAME:
             self._names[id(found)] = self._name(args[0])
             self._kept.append(found)
