@@ -117,14 +117,16 @@ def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
 
 
 class Tied(nn.Module):
-    """One layer used twice, one whose weight is computed, and one plain."""
+    """One layer used twice, one whose output is needed with and without ReLU, one with a computed weight, one plain."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.twice, self.scaled, self.plain = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.twice, self.both = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.scaled, self.plain = nn.Linear(4, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.twice(torch.relu(self.twice(x))))
+        x = self.both(torch.relu(self.twice(torch.relu(self.twice(x)))))
+        x = torch.relu(x) + x
         return self.plain(F.linear(x, 2 * self.scaled.weight, self.scaled.bias))
 
 
@@ -189,6 +191,11 @@ def test_what_the_losses_kernels_do_not_cover_stays_torchs(calls: list[tuple[Any
         selective_distillation(logits.float(), logits.float(), y, torch.eye(3))
         mean_loss(torch.ones(4), *torch.rand(6, 4))
     close(found[0], -logits.log_softmax(1).gather(1, y[:, None])[:, 0])
+    a, b = torch.randn(MODELS, 4, 3), torch.randn(MODELS, 4, 3, requires_grad=True)
+    expected = torch.autograd.grad(vmap(lambda p, q: F.cosine_similarity(p, q, dim=-1))(a, b).sum(), b)
+    with Losses():  # inside vmap a tensor does not say by itself that it learns
+        cosines = vmap(lambda p, q: F.cosine_similarity(p, q, dim=-1))(a, b)
+    close(torch.autograd.grad(cosines.sum(), b), expected)
     close(found[1], torch.ones(4, dtype=torch.float64))
     assert not calls
 
@@ -227,6 +234,25 @@ def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
     close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
 
 
+@pytest.mark.parametrize("call", [F.max_pool2d, torch.max_pool2d])
+def test_what_follows_a_pool_may_work_in_place(call: Any) -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.randn(1, 4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(call(input=self.scale * x, kernel_size=2), inplace=True).flatten(1)
+
+    net, x = Net(Pooled()), torch.randn(MODELS, BATCH, 1, 4, 4)
+    weights = tree.map_tree(
+        lambda leaf: leaf.requires_grad_(True), tree.stack([weights_of(Pooled()) for _ in range(MODELS)])
+    )
+    expected, found = (vmap(lambda w, one, n=n: n.train(w, one)[0])(weights, x) for n in (net, StackedNet(net, None)))
+    for ours, theirs in zip(gradients(found, weights), gradients(expected, weights), strict=True):
+        close(ours, theirs)
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 6, 8), (2, 3, 7, 9), (2, 2, 3, 4, 4)])
 def test_the_pool_on_the_cpu_is_torchs(shape: tuple[int, ...]) -> None:
     x = torch.relu(torch.randn(shape)).requires_grad_(True)  # with ties at 0
@@ -235,4 +261,4 @@ def test_the_pool_on_the_cpu_is_torchs(shape: tuple[int, ...]) -> None:
     found = cpu_pool.pool(x.detach())
     torch.testing.assert_close(found, expected.detach(), rtol=0, atol=0)
     (wanted,) = torch.autograd.grad(expected, x, slope)
-    torch.testing.assert_close(cpu_pool.pool_gradient(x.detach(), found, slope), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(cpu_pool.pool_gradient(x.detach(), slope), wanted, rtol=0, atol=0)

@@ -23,7 +23,7 @@ from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
 from fedssd.engines.vectorised.layout import idle, ladder, rungs
-from fedssd.engines.vectorised.trace import record
+from fedssd.engines.vectorised.trace import Checked, record
 from fedssd.methods.registry import LOCALS, SERVERS
 
 SIZES = [30, 5, 24, 17, 3, 41]  # ragged, two of them below one batch of 8
@@ -263,6 +263,34 @@ def test_a_step_that_looks_at_numbers_is_not_recorded() -> None:
     for value in (1.0, 1.0, -1.0):
         recorded(state, torch.tensor([value]))
     assert state.tolist() == [102]
+
+
+def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up() -> None:
+    outside = [torch.ones(1)]
+
+    def step(state: Tensor, x: Tensor) -> None:
+        state.add_(x * outside[0])  # taken for a constant
+
+    state = torch.zeros(1)
+    recorded = record(step, (state, torch.ones(1)))
+    assert isinstance(recorded, Checked)
+    for round_ in (1.0, 10.0, 100.0):
+        outside[0] = torch.tensor([round_])
+        recorded.new_round()
+        for _ in range(2):
+            recorded(state, torch.ones(1))
+    assert state.tolist() == [222]
+
+
+def test_a_step_that_writes_into_a_constant_is_not_recorded() -> None:
+    kept = torch.zeros(1)
+
+    def step(state: Tensor, x: Tensor) -> None:
+        kept.add_(x)
+        state.copy_(kept)
+
+    state = torch.zeros(1)
+    assert record(step, (state, torch.zeros(1))) is step
 
 
 def test_a_step_that_works_behind_the_recorder_s_back_is_not_recorded() -> None:

@@ -13,15 +13,15 @@ def pool(x: Tensor) -> Tensor:
     return torch.maximum(tall[..., 0::2], tall[..., 1::2])
 
 
-def pool_gradient(x: Tensor, out: Tensor, dy: Tensor) -> Tensor:
+def pool_gradient(x: Tensor, dy: Tensor) -> Tensor:
     """The gradient of :func:`pool`'s input; of equal entries the first gets it, as in torch."""
-    height, width = 2 * out.shape[-2], 2 * out.shape[-1]
+    height, width = 2 * dy.shape[-2], 2 * dy.shape[-1]
     left, right = x[..., :height, 0:width:2], x[..., :height, 1:width:2]
     wide, lefts = torch.maximum(left, right), left >= right
     top = dy * (wide[..., 0::2, :] >= wide[..., 1::2, :])
     dx = torch.empty_like(x) if x.shape[-2:] == (height, width) else torch.zeros_like(x)
     for row, slope in enumerate((top, dy - top)):
-        ours = dx[..., row:height:2, 0:width:2]
-        torch.mul(slope, lefts[..., row::2, :], out=ours)
-        torch.sub(slope, ours, out=dx[..., row:height:2, 1:width:2])
+        ours = slope * lefts[..., row::2, :]
+        dx[..., row:height:2, 0:width:2] = ours
+        dx[..., row:height:2, 1:width:2] = slope - ours
     return dx

@@ -270,13 +270,13 @@ class _Pool(torch.autograd.Function):
         return found
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        x, out = ctx.saved_tensors
-        found: Tensor = _pools(x).pool_gradient(x, out, dy)
+        (x,) = ctx.saved_tensors
+        found: Tensor = _pools(x).pool_gradient(x, dy)
         return found
 
     @staticmethod

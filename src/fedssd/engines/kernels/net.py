@@ -63,10 +63,17 @@ class Losses(TorchFunctionMode):
         return func(*args, **kwargs) if found is None else found
 
 
+def _learns(tensor: Tensor) -> bool:
+    """Whether a gradient flows into it; inside vmap only the tensor within says so."""
+    while torch._C._functorch.is_batchedtensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
+
+
 def _weighted_square(
     logits: Tensor, teacher: Tensor, weight: Tensor, m_max: float | Tensor, square: str, reduction: str
 ) -> Tensor | None:
-    if not (_few_classes(logits) and isinstance(m_max, Tensor)) or teacher.requires_grad or weight.requires_grad:
+    if not (_few_classes(logits) and isinstance(m_max, Tensor)) or _learns(teacher) or _learns(weight):
         return None
     teacher, weight = teacher.expand_as(logits), weight.expand_as(logits)
     return layers.weighted_square(logits, teacher, weight, m_max, square == "inside", reduction == "mean")
@@ -76,23 +83,23 @@ def _distillation_weights(
     logits: Tensor, y: Tensor, credibility: Tensor, floor: float | Tensor, exponent: float | Tensor
 ) -> Tensor | None:
     numbers = isinstance(floor, Tensor) and isinstance(exponent, Tensor)
-    if not (numbers and _few_classes(logits, MOST_CREDIBLE)) or logits.requires_grad:
+    if not (numbers and _few_classes(logits, MOST_CREDIBLE)) or _learns(logits):
         return None
     return layers.distillation_weights(logits, y, credibility, floor, exponent)  # type: ignore[arg-type]
 
 
 def _shares(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    return layers.shares(weight) if _few_classes(weight) and not weight.requires_grad else None
+    return layers.shares(weight) if _few_classes(weight) and not _learns(weight) else None
 
 
 def _cosine(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor | None:
     same = x1.shape == x2.shape and dim in (-1, x1.ndim - 1) and x2.dtype == torch.float32
-    return layers.cosine(x1, x2, eps) if same and _few_classes(x1) and not x2.requires_grad else None
+    return layers.cosine(x1, x2, eps) if same and _few_classes(x1) and not _learns(x2) else None
 
 
 def _mean_loss(mask: Tensor, *terms: Tensor) -> tuple[Tensor, Tensor] | None:
     plain = mask.ndim == 1 and len(mask) <= MOST_SAMPLES and all(term.dtype == torch.float32 for term in (mask, *terms))
-    fixed = not any(term.requires_grad for term in (mask, *terms[2:]))
+    fixed = not any(_learns(term) for term in (mask, *terms[2:]))
     return layers.mean_loss(mask, *terms) if plain and fixed and len(terms) <= MOST_TERMS else None
 
 
@@ -145,8 +152,8 @@ def _few_classes(scores: Tensor, most: int = MOST_CLASSES) -> bool:
 class _Pending:
     """The output of a layer that has not run yet. It is no tensor, but becomes one as soon as anybody needs that."""
 
-    def __init__(self, run: Callable[..., Tensor], args: tuple[Any, ...], poolable: bool) -> None:
-        self._run, self._args, self._poolable, self._relu = run, args, poolable, False
+    def __init__(self, run: Callable[..., Tensor], args: tuple[Any, ...], uses: _Uses, poolable: bool) -> None:
+        self._run, self._args, self._uses, self._poolable, self._relu = run, args, uses, poolable, False
         self._found: Tensor | None = None
 
     def settle(self) -> Tensor:
@@ -155,13 +162,14 @@ class _Pending:
         return self._found
 
     def _call(self, *followed: bool) -> Tensor:
+        self._uses.note(self._args[1:3])  # weight and bias: here, since a layer that is needed both ways runs twice
         with torch._C.DisableTorchFunction():  # or the mode would count its own use of the weights
             return self._run(*self._args, *followed)
 
     def rectified(self, in_place: bool) -> Any:
         if self._found is not None:
             return torch.relu(self._found)
-        after = self if in_place else _Pending(self._run, self._args, self._poolable)
+        after = self if in_place else _Pending(self._run, self._args, self._uses, self._poolable)
         after._relu = True
         return after
 
@@ -251,15 +259,19 @@ class _Layers(TorchFunctionMode):
             if func in _POOLS and _halves(*args, **kwargs):
                 return args[0].pooled()
         args, kwargs = _settled(args), _settled(kwargs)
-        self._uses.note((args, tuple(kwargs.values())))
         if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):
             x, weight, bias, _, padding = [*args, None, 1, 0][:5] if len(args) < 5 else args[:5]
-            return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0], self._uses.lone(weight, bias)), True)
+            self._uses.note(x)
+            lone = self._uses.lone(weight, bias)
+            return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0], lone), self._uses, True)
         if func is F.linear and not kwargs and self.precision is not None and _narrow(*args):
             x, weight, bias = [*args, None][:3]
-            return _Pending(layers.linear, (x, weight, bias, self.precision, self._uses.lone(weight, bias)), False)
+            self._uses.note(x)
+            lone = self._uses.lone(weight, bias)
+            return _Pending(layers.linear, (x, weight, bias, self.precision, lone), self._uses, False)
+        self._uses.note((args, tuple(kwargs.values())))
         if func in _POOLS and _halves(*args, **kwargs):
-            return layers.largest(args[0])
+            return layers.largest(args[0] if args else kwargs["input"])
         return func(*args, **kwargs)
 
 
@@ -292,10 +304,10 @@ def _narrow(x: Tensor, weight: Tensor, _bias: Tensor | None = None) -> bool:
 
 
 def _halves(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> bool:  # fmt: skip
     """Whether a pool takes the largest of 2 × 2 squares that do not overlap."""
     squares = _pair(kernel_size) == _pair(stride or kernel_size) == (2, 2) and _pair(padding) == (0, 0)
     plain = _pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
-    return squares and plain and (isinstance(x, _Pending) or x.dtype == torch.float32 or not x.is_cuda)
+    return squares and plain and (isinstance(input, _Pending) or input.dtype == torch.float32 or not input.is_cuda)

@@ -23,14 +23,14 @@ def _pool(x, out, count, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _pool_gradient(
-    x, out, dy, dx, count, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, BP: tl.constexpr
+    x, dy, dx, count, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, BP: tl.constexpr
 ):
     place = tl.program_id(0).to(tl.int64) * BP + tl.arange(0, BP)
     known = place < count
     corner = (place // (OH * OW)) * (H * W) + ((place // OW) % OH) * (2 * W) + (place % OW) * 2
     a, b = tl.load(x + corner, mask=known), tl.load(x + corner + 1, mask=known)
-    c = tl.load(x + corner + W, mask=known)
-    top, slope = tl.load(out + place, mask=known), tl.load(dy + place, mask=known)
+    c, d = tl.load(x + corner + W, mask=known), tl.load(x + corner + W + 1, mask=known)
+    top, slope = tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), tl.load(dy + place, mask=known)
     first, second = a == top, b == top  # of equal entries the first gets the gradient
     third = (c == top) & ~first & ~second
     second = second & ~first
@@ -50,11 +50,11 @@ def pool(x: Tensor) -> Tensor:
     return out
 
 
-def pool_gradient(x: Tensor, out: Tensor, dy: Tensor) -> Tensor:
+def pool_gradient(x: Tensor, dy: Tensor) -> Tensor:
     """The gradient of :func:`pool`'s input."""
     x, dy = x.contiguous(), dy.contiguous()
     even = x.shape[-2] % 2 == x.shape[-1] % 2 == 0
     dx = torch.empty_like(x) if even else torch.zeros_like(x)
-    grid = (triton.cdiv(out.numel(), BLOCK),)
-    _pool_gradient[grid](x, out, dy, dx, out.numel(), *x.shape[-2:], *out.shape[-2:], BLOCK)
+    grid = (triton.cdiv(dy.numel(), BLOCK),)
+    _pool_gradient[grid](x, dy, dx, dy.numel(), *x.shape[-2:], *dy.shape[-2:], BLOCK)
     return dx

@@ -248,8 +248,12 @@ class VectorisedEngine:
         """The program for these shapes: last round's, or a new one."""
         job, width, device = jobs[0], cohort.width, self.world.device
         masked = idle(cohort.steps, self._rungs)
-        shapes = tuple(leaf.shape for leaf in tree.leaves(context.sent) + tree.leaves(context.memory))
-        key = (static_part(job), width, cohort.batch, cohort.one_run, masked, shapes)
+        shapes = tuple(
+            (name, leaf.shape, leaf.dtype)
+            for part in (context.sent, context.memory)
+            for name, leaf in tree.flatten(part).items()
+        )
+        key = (static_part(job), cohort.looked_up, width, cohort.batch, cohort.one_run, masked, shapes)
         if key not in self._programs:
             while len(self._programs) >= KEPT_PROGRAMS:
                 del self._programs[next(iter(self._programs))]

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.step import Context, State, Step
-from fedssd.engines.vectorised.trace import record
+from fedssd.engines.vectorised.trace import Checked, record
 
 RECORD_AFTER = 1  # steps of one width before it is recorded: that costs as much as a few steps
 WARM_UP = 2  # steps run before a capture: libraries choose and load their kernels
@@ -60,6 +60,9 @@ class Program:
 
     def load(self, weights: Tree, context: Context) -> None:
         """Begin a round: weights [M, …], velocity and figures at zero."""
+        for function in self._functions.values():
+            if isinstance(function, Checked):
+                function.new_round()
         params = self.step.params.pack(weights["params"], context.samples)
         buffers = self.step.buffers.pack(weights["buffers"], params)
         figures = params.new_zeros(len(params), len(self.step.names))
@@ -128,7 +131,7 @@ class Program:
         if not self.compiled and (self.graphs or self._uses[width] <= RECORD_AFTER):
             return self._advance
         self._functions[width] = record(self._advance, args, self.compiled)
-        return self._functions[width]
+        return self._functions[width] if self.compiled else self._advance  # a recording is checked on another step
 
     def _advance(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> None:
         """One step in place: the compiler then writes results where they belong instead of copying them there."""
@@ -168,7 +171,7 @@ class Program:
         """The batches of one step of a chunk."""
         if self.look_up is not None:
             return *self.look_up(*chunk[:3], torch.full_like(self._place, number), width), chunk.target
-        found: tuple[Tensor, Tensor, Tensor, Tree] = _map(lambda leaf: leaf[number], tuple(chunk))
+        found: tuple[Tensor, Tensor, Tensor, Tree] = _map(lambda leaf: leaf[number].contiguous(), tuple(chunk))
         return found
 
     def _now(self, width: int) -> tuple[Tensor, Tensor, Tensor, Tree]:

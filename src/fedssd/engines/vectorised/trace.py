@@ -2,8 +2,9 @@
 
 The recorder sees every operation below autograd and vmap and writes it down as a line of Python; the lines are then one
 function. A tensor that no recorded operation made, and that is no argument, is taken for a constant. That would be
-wrong for a tensor made behind the recorder's back, so the first call is checked against the plain function. A function
-that looks at numbers, and might do another thing with others, is not recorded.
+wrong for a tensor made behind the recorder's back, so the recording is checked against the plain function: on its first
+call, which is another step than the one recorded, and once more in the next round. A function that looks at numbers,
+and might do another thing with others, or that writes into a constant, is not recorded.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., None]
 _DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_LOOKS = (
+    Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.untyped_storage,
+)  # fmt: skip
 _SAME = ("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default")  # the same memory under another name
 
 
@@ -30,32 +35,52 @@ def record(function: Function, args: tuple[Any, ...], compiled: bool = False) ->
         return _compiled(function, args)
     leaves, shape = pytree.tree_flatten(args)
     copies = [leaf.clone() for leaf in leaves]
-    tape = _Tape(copies)
-    with tape:
+    tape, looks = _Tape(copies), _Looks()
+    with tape, looks:
         function(*pytree.tree_unflatten(copies, shape))
-    return function if tape.depends_on_numbers else _Checked(function, tape.function(), shape)
+    return function if tape.depends_on_numbers or looks.at_numbers else Checked(function, tape.function(), shape)
 
 
-class _Checked:
-    """The recorded function, once it has given what the plain one gives; until then, and otherwise, the plain one."""
+class Checked:
+    """The recorded function as long as it gives what the plain one gives, and else the plain one."""
 
     def __init__(self, plain: Function, recorded: Function, shape: Any) -> None:
         self._plain, self._recorded, self._shape = plain, recorded, shape
-        self._checked = False
+        self._checks, self._due = 2, True
+
+    def new_round(self) -> None:
+        """Messages and memories are others now: what was taken for a constant may show."""
+        self._due = self._checks > 0
 
     def __call__(self, *now: Any) -> None:
         leaves = pytree.tree_leaves(now)
-        if self._checked:
+        if not self._due:
             self._recorded(*leaves)
             return
         copies = [leaf.clone() for leaf in leaves]
         self._recorded(*copies)
         self._plain(*pytree.tree_unflatten(leaves, self._shape))
-        self._checked = True
-        if not all(
-            torch.equal(a, b) or torch.allclose(a, b, equal_nan=True) for a, b in zip(leaves, copies, strict=True)
-        ):
+        self._checks, self._due = self._checks - 1, False
+        if not all(_same(a, b) for a, b in zip(leaves, copies, strict=True)):
             self._recorded = lambda *given: self._plain(*pytree.tree_unflatten(list(given), self._shape))
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, equal_nan=True)
+
+
+class _Looks(TorchFunctionMode):
+    """Notes whether anybody takes numbers out of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_numbers = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.at_numbers |= func in _LOOKS
+        return func(*args, **(kwargs or {}))
 
 
 class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -68,6 +93,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._given = [f"g{place}" for place in range(len(given))]
         self._constants: dict[str, Any] = {}
         self._calls: list[tuple[str, list[str], str, bool]] = []  # made, read, line, whether it works in place
+        self._fixed: set[int] = set()  # memory of constants
         self.depends_on_numbers = False
 
     @classmethod
@@ -88,11 +114,20 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read: list[str] = []
         words = [self._word(arg, read) for arg in args]
         words += [f"{name}={self._word(value, read)}" for name, value in kwargs.items()]
+        self.depends_on_numbers |= self._writes_constant(func, args)
         made = f"v{len(self._calls)}"
         line = f"{made} = {self._constant(func)}({', '.join(words)})"
         self._calls.append((made, read, line, func._schema.is_mutable))
         self._keep(found, made)
         return found
+
+    def _writes_constant(self, func: Any, args: tuple[Any, ...]) -> bool:
+        written = (
+            value
+            for value, said in zip(args, func._schema.arguments, strict=False)
+            if isinstance(value, Tensor) and said.alias_info is not None and said.alias_info.is_write
+        )
+        return any(value.untyped_storage()._cdata in self._fixed for value in written)
 
     def _keep(self, found: Any, name: str) -> None:
         """Outputs get names; an operation in place gives back what has one."""
@@ -107,6 +142,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if id(tensor) not in self._names:
             self._kept.append(tensor)
             self._names[id(tensor)] = self._constant(tensor)
+            self._fixed.add(tensor.untyped_storage()._cdata)
         return self._names[id(tensor)]
 
     def _word(self, value: Any, read: list[str]) -> str:
