@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Local, Method, Server
+from fedssd.core.contract import Auxiliary, Batch, Local, Method, Server
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
+from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline, pipeline
 from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
@@ -263,6 +264,32 @@ def test_a_step_that_looks_at_numbers_is_not_recorded() -> None:
     for value in (1.0, 1.0, -1.0):
         recorded(state, torch.tensor([value]))
     assert state.tolist() == [102]
+
+
+@dataclass(frozen=True)
+class InCompany(Local):
+    """Targets that depend on who else is in the batch, in one of three ways."""
+
+    name: ClassVar[str] = "in-company"
+    way: str = "centred"
+
+    def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
+        z = net(sent["weights"], batch.x).logits
+        mean = (batch.mask @ z) / batch.mask.sum()  # a batch may be padded
+        return {"about": {"centred": z - mean, "each to each": z @ z.T, "one for all": mean}[self.way]}
+
+    def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
+        about = target["about"]
+        if self.way == "each to each":
+            return (out.logits @ out.logits.T - about).square() @ batch.mask
+        return (out.logits - about).square().sum(-1)
+
+
+@pytest.mark.parametrize("way", ["centred", "each to each", "one for all"])
+def test_targets_that_depend_on_the_batch_are_asked_for_each_batch(way: str) -> None:
+    setting = Setting()
+    assert not setting.world.pipeline.random  # or teachers would be asked for each batch anyway
+    assert_agree(setting, [Method(InCompany(way))])
 
 
 def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up() -> None:
