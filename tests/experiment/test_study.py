@@ -37,9 +37,10 @@ class Told(Results):
     """Results that a function tells, so that rules can be followed by hand."""
 
     def __init__(self, says: Says) -> None:
-        self.says, self.done = says, {}
+        super().__init__([])
+        self.says = says
 
-    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "final") -> dict[int, float]:
+    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "") -> dict[int, float]:
         found = {seed: self.says(trial, seed) for seed in seeds}
         return {seed: value for seed, value in found.items() if value is not None}
 
@@ -94,17 +95,17 @@ def test_every_open_choice_is_there(design: Design) -> None:
         "partial_batch": {"keep", "drop"},
         "partition": {"dirichlet:0.5", "dirichlet-plain:0.5"},
         "auxiliary_mode": {"heldout", "shared"},
-        "auxiliary": {8, 32, 64, 128, 256},
+        "auxiliary": {8, 64, 256},
         "fedssd.square": {"inside", "outside"},
         "fedssd.reduction": {"sum", "mean"},
         "fedssd.normaliser": {"batch", "half", "dataset"},
-        "fedssd.m_max": {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0},
+        "fedssd.m_max": {0.001, 0.01, 0.03, 0.1, 0.5, 1.0, 3.0},
         "fedssd.floor": {0.0, 0.1},
     }
     for key, values in expected.items():
         assert tried[key] | {base[key]} == values, key
     assert {"partition_seed", "lr_decay", "fedcad.lam", "fedcad.temperature", "kl.temperature"} <= tried.keys()
-    both = {"fedavg", "fedssd"}
+    both = {"fedavg", "fedssd-0.5"}
     for choice in design.choices:
         about_training = not any("." in key for changes in choice.changes for key in changes)
         assert not about_training or both <= set(choice.arms), choice.name
@@ -126,7 +127,7 @@ def test_the_screen_runs_in_as_few_programs_as_its_words_allow(study: Study) -> 
 @pytest.mark.quick
 def test_every_grid_is_as_large_and_holds_the_value_the_method_comes_with(design: Design) -> None:
     assert {len(values) for values in design.grids.values()} == {5}
-    assert {len(one.values) for one in design.compositions} == {5}
+    assert {len(one.values) for one in design.compositions} == {3}
     for key, values in design.grids.items():
         method, _, option = key.partition(".")
         (kind,) = local_kinds(method)
@@ -141,8 +142,20 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
     content = tomllib.loads(recipe_file("study/design").read_text(encoding="utf-8"))
     with pytest.raises(UserError, match="seeds it chooses on"):
         understood({**content, "seeds": {"tuning": [0, 1], "reporting": [1, 2]}})
+    with pytest.raises(UserError, match="seeds it chooses on"):
+        understood({**content, "confirm": {**content["confirm"], "more_seeds": [2]}})
     with pytest.raises(UserError, match="grid of the same size"):
         understood({**content, "grids": {**content["grids"], "fedssd.m_max": [0.1]}})
+    with pytest.raises(UserError, match="grid of the same size"):
+        understood(
+            {
+                **content,
+                "composition": [
+                    *content["composition"],
+                    {**content["composition"][0], "name": "x", "grid": {"lr_decay": [0.9]}},
+                ],
+            }
+        )
     with pytest.raises(UserError, match="does not have: nobody"):
         understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
 
@@ -153,7 +166,7 @@ def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
     x, y = torch.randint(0, 255, (2000, 3, 32, 32), dtype=torch.uint8, generator=draw), torch.arange(2000) % 10
     noise = Brought(dataset=Dataset("cifar10", x, y, x[:10], y[:10], tuple("abcdefghij")))
     strengths = {key: values[2] for key, values in study.design.grids.items()}
-    given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, {"fedssd-with-feddf": 0.1})
+    given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, {"fedssd+scaffold-decay": 0.98})
     study = replace(study, chosen=given)
     cells = [cell for part in PARTS for cell in study.cells(study.trials(part, Told(nothing)))]
     for cell in {program(replace(cell.recipe, rounds=1)): cell for cell in cells}.values():
@@ -191,9 +204,9 @@ def test_survivors_change_an_arm_by_half_a_point(study: Study) -> None:
     """Base 60 everywhere. Weight decay: −3 and +1 on one arm, so the first changes most and the second ends best."""
     effects = {
         ("weight_decay=1e-05", "fedavg"): -3.0,
-        ("weight_decay=0.0005", "fedssd"): 1.0,
+        ("weight_decay=0.0005", "fedssd-0.5"): 1.0,
         ("head=on", "fedavg"): 0.49,
-        ("lr_decay=0.98", "fedssd-0.3"): -0.5,
+        ("lr_decay=0.98", "fedssd-0.5"): -0.5,
     }
 
     def says(trial: Trial, _: int) -> float:
@@ -203,7 +216,12 @@ def test_survivors_change_an_arm_by_half_a_point(study: Study) -> None:
     trials = study.trials("confirm", Told(says))
     assert {trial.label for trial in trials} == {BASE, "weight_decay=1e-05", "weight_decay=0.0005", "lr_decay=0.98"}
     assert {trial.recipe.rounds for trial in trials} == {100}
-    assert {cell.recipe.seed for cell in study.cells(trials)} == {3, 4, 5}
+    seeds = {trial.arm: study.seeds_for(trial) for trial in trials if trial.label == BASE}
+    more = dict.fromkeys(("fedavg", "fedssd", "fedssd-0.5"), (3, 4, 5, 6, 7, 8, 9))  # whether it leads
+    assert seeds == {"fedcad": (3, 4, 5), "kl": (3, 4, 5)} | more
+    assert {study.seeds_for(trial) for trial in trials if trial.label != BASE} == {(3, 4, 5)}
+    asked = study.with_seeds("confirm", (4,))
+    assert {cell.recipe.seed for cell in asked.cells(trials)} == {4}
 
 
 @pytest.mark.quick
@@ -212,7 +230,7 @@ def test_nothing_follows_from_a_part_that_is_not_finished(study: Study) -> None:
         return None if (trial.label, seed) == ("lr_decay=0.98", 2) else 60.0
 
     assert study.survivors(Told(says)) is None
-    with pytest.raises(UserError, match="follows from part 'screen', of which 0 of 243 cells are finished"):
+    with pytest.raises(UserError, match="follows from part 'screen', of which 0 of 147 cells are finished"):
         study.trials("confirm", Told(says))
     with pytest.raises(UserError, match="follows from part 'profile'"):
         study.trials("report", Told(nothing))
@@ -233,24 +251,24 @@ def off_by(points: dict[str, float], elsewhere: dict[str, float]) -> Says:
 
 def test_the_profile_is_the_pipeline_closest_to_the_published_fedavg(study: Study) -> None:
     names = [label(one) for one in study.candidates()]
-    assert len(names) == 2 * 3 * 2 * 2
-    home = {names[0]: 0.1, names[5]: -0.2, names[7]: 0.3, names[9]: 0.4, names[11]: 0.5}
-    away = {names[0]: 2.0, names[5]: -1.0, names[7]: 0.5, names[9]: 1.5, names[11]: 0.0}
+    assert len(set(names)) == 7
+    home = {names[0]: 0.4, names[3]: -0.2, names[5]: 0.3, names[6]: 0.5}
+    away = {names[0]: 0.0, names[3]: -1.0, names[5]: 0.5, names[6]: 0.0}
     results = Told(off_by(home, away))
-    assert [label(one) for one in study.shortlist(results)] == [names[place] for place in (0, 5, 7, 9)]
+    assert [label(one) for one in study.shortlist(results)] == [names[place] for place in (3, 5)]
     trials = study.trials("profile", results)
-    assert len(trials) == 24 + 4 * 4
+    assert len(trials) == 7 + 2 * 4
     assert {trial.recipe.method for trial in trials} == {"fedavg"}
     chosen = study.paper(results)
     assert chosen is not None
-    assert label(chosen) == names[7]  # the eleventh would be closer, and was not among the four
+    assert label(chosen) == names[5]  # the first would be closer, and was not among the two
     expected = ((4 * 0.5**2 + 0.3**2) / 5) ** 0.5
     assert study.distance(chosen, COLUMNS, results) == pytest.approx(expected)
 
 
 def test_strengths_are_those_that_were_best_on_the_tuning_seeds(study: Study, design: Design) -> None:
     """On the reported seeds others are better, which nobody may know."""
-    best = {"fedprox.mu": 0.1, "moon.mu": 10.0, "fedssd.m_max": 0.3}
+    best = {"fedprox.mu": 0.1, "moon.mu": 10.0, "fedssd.m_max": 0.5}
     profile = off_by({label(study.candidates()[3]): 0.0}, {})
 
     def says(trial: Trial, seed: int) -> float:
@@ -267,33 +285,33 @@ def test_strengths_are_those_that_were_best_on_the_tuning_seeds(study: Study, de
     reported = study.trials("report", Told(says))
     assert len(reported) == 5 * 7
     (ssd,) = [t for t in reported if t.arm == "fedssd" and t.group == "table2-classes-2"]
-    expected = {**study.candidates()[3], "partition": "classes:2", "fedssd.m_max": 0.3, "rounds": 100}
+    expected = {**study.candidates()[3], "partition": "classes:2", "fedssd.m_max": 0.5, "rounds": 100}
     ours = flat(ssd.recipe)
     assert {key: ours[key] for key in expected if key != "head"} == {k: v for k, v in expected.items() if k != "head"}
 
 
-def test_the_best_composition_and_the_best_without_fedssd_are_reported(study: Study) -> None:
+def test_the_best_with_fedssd_and_the_best_without_are_reported(study: Study) -> None:
     profile = off_by({label(study.candidates()[0]): 0.0}, {})
-    ends = {"fedssd-with-fednova": 74.0, "fedntd-lr-decay": 73.0, "fedavg-lr-decay": 72.0}
+    ends = {"fedssd+fedprox-decay": 74.0, "scaffold-decay": 73.0, "fedavg-decay": 72.0}
 
     def says(trial: Trial, seed: int) -> float:
         if trial.part == "profile":
             return profile(trial, seed)
-        third = trial.label.endswith(("=0.3", "=0.98"))
+        third = trial.label.endswith("=0.98")
         return ends.get(trial.group, 60.0) + (0.5 if third else 0.0) if trial.part == "compose" else 70.0
 
-    assert study.compositions(Told(says)) == {"fedssd-with-fednova": 0.3, "fedntd-lr-decay": 0.98}
+    assert study.compositions(Told(says)) == {"fedssd+fedprox-decay": 0.98, "scaffold-decay": 0.98}
     first, second = study.trials("best", Told(says))
-    assert (first.recipe.server, first.recipe.options["fedssd"]["m_max"]) == ("fednova", 0.3)
-    assert (second.recipe.method, second.recipe.lr_decay) == ("fedntd", 0.98)
-    assert second.recipe.options["fedntd"]["beta"] == 0.03  # tuned: all were the same, so the first
+    assert (first.recipe.method, first.recipe.lr_decay) == ("fedssd+fedprox", 0.98)
+    assert first.recipe.options["fedprox"]["mu"] == 0.0001  # tuned: all were the same, so the first
+    assert (second.recipe.method, second.recipe.lr_decay) == ("scaffold", 0.98)
 
 
 @pytest.mark.quick
 def test_what_comes_with_fedssd_stands_where_there_are_no_results(design: Design) -> None:
     paper = {"head": "on", "weight_decay": 1e-5, "augment": "moon-zero", "partial_batch": "drop"}
     strengths = {key: values[2] for key, values in design.grids.items()}
-    given = Chosen(paper, ("head=on",), {"cifar10": strengths}, {"fedssd+fedntd": 0.1})
+    given = Chosen(paper, ("head=on",), {"cifar10": strengths}, {"fedssd-decay": 0.98})
     study = Study(design, chosen=given)
     results = Told(nothing)
     assert study.choices(results) == given
@@ -308,26 +326,46 @@ def test_what_comes_with_fedssd_stands_where_there_are_no_results(design: Design
 # ── results on disk ──
 
 
-def leave(folder: Path, trial: Trial, seed: int, final: float, best: float) -> None:
+def leave(folder: Path, trial: Trial, seed: int, curve: Sequence[float], rounds: int = 0) -> None:
+    """A finished run on disk: a header, and a line for each round; the curve's last value stays to the end."""
     folder.mkdir(parents=True)
-    recipe = trial.cell(seed).recipe
+    recipe = replace(trial.cell(seed).recipe, rounds=rounds or trial.recipe.rounds)
+    values = [*curve, *[curve[-1]] * (recipe.rounds - len(curve))]
+    lines = [{}, *({"round": number, "global": {"acc": value}} for number, value in enumerate(values, 1))]
     (folder / "recipe.toml").write_text(recipe.to_toml())
-    summary = {"rounds": recipe.rounds, "of_rounds": recipe.rounds, "final": {"acc": final}, "best": {"acc": best}}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    summary = {"rounds": recipe.rounds, "of_rounds": recipe.rounds, "final": {"acc": values[-1]}}
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
 @pytest.mark.quick
 def test_runs_are_found_by_what_they_are_wherever_they_lie(study: Study, tmp_path: Path) -> None:
     trial = study.bases("screen")[1]
-    leave(tmp_path / "a" / "b", trial, 0, 0.5, 0.6)
-    leave(tmp_path / "c", trial, 2, 0.7, 0.9)
+    leave(tmp_path / "a" / "b", trial, 0, [0.1, 0.6, 0.5])
+    leave(tmp_path / "c", trial, 2, [0.9, 0.7])
     results = Results([tmp_path])
     assert results.accuracies(trial, (0, 1, 2)) == pytest.approx({0: 50.0, 2: 70.0})
     assert results.accuracies(trial, (0, 1, 2), "best") == pytest.approx({0: 60.0, 2: 90.0})
     assert results.mean(trial, (0, 2)) == pytest.approx(60.0)
     assert results.mean(trial, (0, 1, 2)) is None
-    other = replace(trial, recipe=replace(trial.recipe, rounds=31))
+    other = replace(trial, recipe=replace(trial.recipe, rounds=21))
     assert results.accuracies(other, (0, 2)) == {}
+
+
+@pytest.mark.quick
+def test_the_first_rounds_of_a_longer_run_are_the_shorter_run(study: Study, tmp_path: Path) -> None:
+    """Accuracies of 1, 2, … 40 %: the screen's 20 rounds end at 20, and its last five are 18 in the mean."""
+    trial, (found, *_) = study.bases("screen")[0], study.bases("confirm")
+    leave(tmp_path / "long", trial, 0, [number / 100 for number in range(1, 41)], rounds=40)
+    leave(tmp_path / "longer", trial, 0, [0.99], rounds=60)
+    results = Results([tmp_path])
+    for which, expected in {"last": 20.0, "best": 20.0, "late": 18.0, "": 18.0}.items():
+        assert results.accuracies(trial, (0, 1), which) == pytest.approx({0: expected}), which
+    assert results.found([trial.cell(0), trial.cell(1)]) == {trial.cell(0).key: tmp_path / "long"}
+    assert results.find(found.cell(0)) is None  # 100 rounds are more than any has
+    sparse = replace(trial, recipe=replace(trial.recipe, evaluate_every=2))
+    leave(tmp_path / "sparse", sparse, 0, [0.5], rounds=41)
+    assert Results([tmp_path]).find(sparse.cell(0)) is None  # whose last round may not be evaluated there
 
 
 @pytest.mark.quick
@@ -455,10 +493,8 @@ def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
     trials = study.trials("screen", Told(nothing))
     kept = chosen_trials(trials, "floor")
     assert [(t.group, t.arm) for t in kept] == [
-        (BASE, "fedssd"),
-        (BASE, "fedssd-0.3"),
-        ("floor", "fedssd"),
-        ("floor", "fedssd-0.3"),
+        (BASE, "fedssd-0.5"),
+        ("floor", "fedssd-0.5"),
     ]
     assert {t.label for t in chosen_trials(trials, "weight_decay=1e-05")} == {BASE, "weight_decay=1e-05"}
     assert chosen_trials(trials, None) == trials
@@ -467,25 +503,23 @@ def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
 def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "study", *TINY, "--part", "screen", "--only", "floor", "--seeds", "1"]
     out = tmp_path / "out"
-    for expected in (4, 0):
+    for expected in (2, 0):
         assert main([*command, "--out", str(out), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["ran"] == expected
     runs = sorted(path.parent for path in out.rglob("summary.json"))
     assert {str(run.relative_to(out)) for run in runs} == {
-        f"screen/{group}/{arm}/fedssd-1"
-        for group in (BASE, "floor/fedssd.floor=0.0")
-        for arm in ("fedssd", "fedssd-0.3")
+        f"screen/{group}/fedssd-0.5/fedssd-1" for group in (BASE, "floor/fedssd.floor=0.0")
     }
     assert {path.name for run in runs for path in run.iterdir()} == set(RECORD)
     page = (out / "study.md").read_text()
     assert page.startswith("On digits, in the place of CIFAR-10")
-    rows = [line for line in page.splitlines() if line.startswith("| `fedssd.floor=0.0` | fedssd | 1 |")]
+    rows = [line for line in page.splitlines() if line.startswith("| `fedssd.floor=0.0` | fedssd-0.5 | 1 |")]
     assert len(rows) == 1
     assert rows[0].endswith("| one seed says nothing |")
     assert "| `head=on` | fedavg | 1 | not run yet | not run yet | – | not run yet |" in page
     assert (out / "images" / "study-mechanism.svg").is_file()
     assert main([*command, "--out", str(out), "--plan"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "4", "4", "0", "0", "0.0"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "2", "2", "0", "0", "0.0"]
 
 
 @pytest.mark.parametrize(

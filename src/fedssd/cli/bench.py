@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     out = places.shared(args.out or places.ROOT / places.plain(f"bench-{name}-{args.dataset}"))
     with alone(out):
         there = [out / cells[0].column]  # runs of this very file: what it was before counts for nothing
-        ran = run_missing(cells, out, there, workers, args.quiet, args.method)
+        ran = run_missing(cells, out, lambda: finished_cells(there, args.method), workers, args.quiet)
         done = finished_cells(there, args.method)
         own = {cell.recipe.seed: done[cell.key] for cell in cells}
         bench.refuse_other_splits(own, others)

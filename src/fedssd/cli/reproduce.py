@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.paper import experiments
-    from fedssd.experiment.reproduce import alone, cells_of, places_of
+    from fedssd.experiment.reproduce import alone, cells_of, finished_cells, places_of
     from fedssd.report.paper import need_matplotlib, write_figures
 
     _check_reuse(args.reuse)
@@ -93,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
     cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
     out = _folder(args.out, small)
     with alone(out):
-        ran = run_missing(cells, out, [out, *args.reuse], workers, args.quiet)
+        ran = run_missing(cells, out, lambda: finished_cells([out, *args.reuse]), workers, args.quiet)
         written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
     if any(out.rglob("summary.json")):
         written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
@@ -152,21 +152,20 @@ def _folder(out: Path | None, small: bool) -> Path:
 def run_missing(
     cells: Sequence[Cell],
     out: Path,
-    there: Sequence[Path],
+    finished: Callable[[], Mapping[str, Path]],
     workers: int,
     quiet: bool,
-    trusted: str = "",
     lean: bool = False,
 ) -> int:
-    """Run into ``out`` the cells not finished ``there`` and give their number; say how long it will take."""
+    """Run into ``out`` the cells that are not ``finished`` and give their number; say how long it will take."""
     from fedssd.experiment.events import Event
-    from fedssd.experiment.reproduce import estimate, finished_cells, interrupted, missing, run_cells
+    from fedssd.experiment.reproduce import estimate, interrupted, missing, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
     begun = interrupted(out, cells)
     distinct = {cell.key for cell in cells}
-    left = missing(cells, finished_cells(there, trusted))
+    left = missing(cells, finished())
 
     def say(event: Event) -> None:
         if not quiet and event.note:
@@ -185,7 +184,7 @@ def run_missing(
     try:
         run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
     except KeyboardInterrupt:
-        count = len(left) - len(missing(left, finished_cells(there, trusted)))
+        count = len(left) - len(missing(left, finished()))
         raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
     return len(left)
 

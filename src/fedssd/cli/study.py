@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from fedssd.cli.parser import UsageError
 from fedssd.cli.reproduce import run_missing, settings_given
 
 if TYPE_CHECKING:
+    from fedssd.experiment.reproduce import Cell
     from fedssd.experiment.study import Study, Trial
 
 NAME = "study"
@@ -91,14 +93,20 @@ def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int
     while True:
         results = Results([out, *reuse])
         cells = study.cells(chosen_trials(study.trials(part, results), only))
-        left = {cell.key: cell.name for cell in missing(cells, results.done)}
+        left = {cell.key: cell.name for cell in missing(cells, results.found(cells))}
         if not left and not interrupted(out, cells):
             return ran
         lost = [name for key, name in left.items() if key in asked]
         if lost:  # never again and again
             raise UserError(f"{out} does not hold {lost[0]}, which has just been run: was it moved?")
         asked |= left.keys()
-        ran += run_missing(cells, out, [out, *reuse], workers, quiet, lean=True)
+        ran += run_missing(cells, out, partial(_finished, cells, [out, *reuse]), workers, quiet, lean=True)
+
+
+def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, Path]:
+    from fedssd.experiment.study import Results
+
+    return Results(folders).found(cells)
 
 
 def _plan(study: Study, parts: Sequence[str], there: Sequence[Path], only: str | None) -> int:
@@ -117,7 +125,7 @@ def _plan(study: Study, parts: Sequence[str], there: Sequence[Path], only: str |
                 raise
             print(f"{part:8}  {why}")
             continue
-        left = missing(cells, results.done)
+        left = missing(cells, results.found(cells))
         programs = by_program(left)
         widest = max(map(len, programs.values()), default=0)
         steps = sum(model_steps(cell.recipe) for cell in left) / 1e6

@@ -37,7 +37,7 @@ class Chosen:
         if self.compositions:
             lines += [
                 "",
-                "# the best first, then the best without FedSSD",
+                "# the best with FedSSD and the best without, the better first",
                 "[compositions]",
                 *_lines(self.compositions),
             ]

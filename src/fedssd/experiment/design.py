@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from fedssd.errors import UserError
@@ -61,6 +60,8 @@ class Design:
     rounds: Mapping[str, int]
     arms: Mapping[str, Arm]
     survives: float
+    more_seeds: tuple[int, ...]  # besides the reported ones, of these arms at the base
+    more_arms: tuple[str, ...]
     choices: tuple[Choice, ...]
     shortlist: int
     candidates: tuple[Changes, ...]
@@ -103,7 +104,6 @@ def understood(content: Mapping[str, Any]) -> Design:
     choices = tuple(
         Choice(one["name"], one["question"], tuple(one["arms"]), tuple(one["changes"])) for one in content["choice"]
     )
-    factors = content["profile"]["factors"]
     grids = {key: tuple(values) for key, values in content["grids"].items()}
     design = Design(
         content["base"],
@@ -112,9 +112,11 @@ def understood(content: Mapping[str, Any]) -> Design:
         content["rounds"],
         arms,
         content["screen"]["survives"],
+        tuple(content["confirm"]["more_seeds"]),
+        tuple(content["confirm"]["more_arms"]),
         choices,
         content["profile"]["shortlist"],
-        tuple(dict(zip(factors, values, strict=True)) for values in product(*factors.values())),
+        tuple(content["profile"]["candidates"]),
         grids,
         tuple(_composition(one) for one in content["composition"]),
     )
@@ -128,12 +130,15 @@ def _composition(given: Mapping[str, Any]) -> Composition:
 
 
 def _check(design: Design) -> None:
-    if set(design.tuning) & set(design.reporting):
-        raise UserError(f"the study would report seeds it chooses on: {design.tuning} and {design.reporting}")
-    sizes = {key: len(values) for key, values in design.grids.items()}
-    sizes |= {one.name: len(one.values) for one in design.compositions}
-    if len(set(sizes.values())) > 1:
-        raise UserError(f"every method must have a grid of the same size in the study, got {sizes}")
-    unknown = [arm for choice in design.choices for arm in choice.arms if arm not in design.arms]
+    reported = (*design.reporting, *design.more_seeds)
+    if set(design.tuning) & set(reported):
+        raise UserError(f"the study would report seeds it chooses on: {design.tuning} and {reported}")
+    by_method = {key: len(values) for key, values in design.grids.items()}
+    composed = {one.name: len(one.values) for one in design.compositions}
+    for sizes in (by_method, composed):
+        if len(set(sizes.values())) > 1:
+            raise UserError(f"all must have a grid of the same size in the study, got {sizes}")
+    named = [*design.more_arms, *(arm for choice in design.choices for arm in choice.arms)]
+    unknown = [arm for arm in named if arm not in design.arms]
     if unknown:
-        raise UserError(f"the study's choices name arms that it does not have: {', '.join(unknown)}")
+        raise UserError(f"the study names arms that it does not have: {', '.join(unknown)}")

@@ -99,17 +99,23 @@ def places_of(
 
 
 def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
-    """Run folders that have all their rounds, by the key of their recipe as this version reads it.
+    """Run folders that have all their rounds, by the key of their recipe; where two are of one, the first."""
+    found: dict[str, Path] = {}
+    for recipe, run in finished_runs(folders, trusted):
+        found.setdefault(recipe.hash, run)
+    return found
+
+
+def finished_runs(folders: Iterable[Path], trusted: str = "") -> Iterator[tuple[Recipe, Path]]:
+    """Run folders that have all their rounds, each with its recipe as this version reads it.
 
     To read the recipe of a method in a file is to load that file, so of those only the ``trusted`` one counts.
     """
-    found: dict[str, Path] = {}
     for folder in folders:
         for summary in sorted(folder.rglob("summary.json")):
-            key = _key(summary.parent, trusted) if is_finished(summary.parent) else None
-            if key is not None:
-                found.setdefault(key, summary.parent)
-    return found
+            recipe = _recipe(summary.parent, trusted) if is_finished(summary.parent) else None
+            if recipe is not None:
+                yield recipe, summary.parent
 
 
 def is_finished(run: Path) -> bool:
@@ -121,12 +127,12 @@ def is_finished(run: Path) -> bool:
         return False
 
 
-def _key(run: Path, trusted: str) -> str | None:
+def _recipe(run: Path, trusted: str) -> Recipe | None:
     try:
         method = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")).get("method", "")
         if ".py:" in method and method != trusted:
             return None
-        return resolved(load_recipe(run / "recipe.toml", {})).hash
+        return resolved(load_recipe(run / "recipe.toml", {}))
     except (OSError, ValueError, TypeError, UserError):  # of another version
         return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,14 @@ from fedssd.experiment.chosen import Chosen
 from fedssd.experiment.design import PARTS, REPORTING, Changes, Choice, Composition, Design, label, load_design
 from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS, SMALL_ROUNDS, Column, setting
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
-from fedssd.experiment.reproduce import Cell, finished_cells, resolved
+from fedssd.experiment.reproduce import Cell, finished_runs, resolved
 from fedssd.methods.registry import summands
 
 BASE = "base"
 COLUMNS = EXPERIMENTS["table2"].columns  # Table 1's CIFAR-10 among them
 SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000, "digits": 1_438}
+BY_LATE_ROUNDS = ("screen", "tune", "compose")  # parts that choose between runs of ours
+LATE = 5
 OF_IMAGES = "augment"  # the one key that means nothing for digits
 
 
@@ -44,19 +46,43 @@ class Trial:
 
 
 class Results:
-    """Finished runs, by what they are runs of."""
+    """Finished runs, by what they are runs of; the first rounds of a longer run are the shorter run."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self.done = finished_cells(folders)
+        self.done: dict[str, Path] = {}
+        self._by_length: dict[str, list[tuple[int, Path]]] = {}
+        for recipe, run in finished_runs(folders):
+            self.done.setdefault(recipe.hash, run)
+            self._by_length.setdefault(_endless(recipe), []).append((recipe.rounds, run))
+
+    def find(self, cell: Cell) -> Path | None:
+        """The folder of its run, or of the shortest that is longer."""
+        rounds, lengths = cell.recipe.rounds, self._by_length.get(_endless(cell.recipe), ())
+        longer = [(length, run) for length, run in lengths if length > rounds and cell.recipe.evaluate_every == 1]
+        return self.done.get(cell.key) or (min(longer)[1] if longer else None)
+
+    def found(self, cells: Iterable[Cell]) -> dict[str, Path]:
+        """Where those of these cells are that need not run, by their keys."""
+        places = {cell.key: self.find(cell) for cell in cells}
+        return {key: run for key, run in places.items() if run is not None}
 
     def run(self, trial: Trial, seed: int) -> Path | None:
         """The folder of a finished run."""
-        return self.done.get(trial.cell(seed).key)
+        return self.find(trial.cell(seed))
 
-    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "final") -> dict[int, float]:
-        """Percent, by those seeds that are finished; of the last round, or of the best."""
+    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "") -> dict[int, float]:
+        """Percent, by those seeds that are finished: of the ``last`` round, the ``best``, or the mean of the ``late``.
+
+        Unless it is said which, the late rounds where a part chooses between runs, since that is less a matter of
+        chance, and the last round otherwise, as in the paper.
+        """
         found = {seed: self.run(trial, seed) for seed in seeds}
-        return {seed: 100 * _summary(run)[which]["acc"] for seed, run in found.items() if run is not None}
+        kind = which or ("late" if trial.part in BY_LATE_ROUNDS else "last")
+        return {
+            seed: 100 * MEASURES[kind]([acc for round_, acc in _curve(run) if round_ <= trial.recipe.rounds])
+            for seed, run in found.items()
+            if run is not None
+        }
 
     def mean(self, trial: Trial, seeds: Sequence[int]) -> float | None:
         """Over all of these seeds; None while one is missing."""
@@ -64,9 +90,22 @@ class Results:
         return fmean(found.values()) if found and len(found) == len(seeds) else None
 
 
-def _summary(run: Path) -> dict[str, dict[str, float]]:
-    content: dict[str, dict[str, float]] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    return content
+MEASURES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda curve: curve[-1],
+    "best": max,
+    "late": lambda curve: fmean(curve[-LATE:]),
+}
+
+
+def _endless(recipe: Recipe) -> str:
+    return replace(recipe, rounds=1).hash
+
+
+@cache
+def _curve(run: Path) -> tuple[tuple[int, float], ...]:
+    """Every evaluated round with the global model's accuracy."""
+    _, *lines = map(json.loads, (run / "rounds.jsonl").read_text(encoding="utf-8").splitlines())
+    return tuple((line["round"], line["global"]["acc"]) for line in lines if "global" in line)
 
 
 @dataclass(frozen=True)
@@ -99,6 +138,11 @@ class Study:
             return self.reporting or self.design.reporting
         return self.tuning or self.design.tuning
 
+    def seeds_for(self, trial: Trial) -> tuple[int, ...]:
+        """On which seeds a trial runs: more than its part's where it says whether FedSSD leads."""
+        more = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
+        return (*self.seeds_of(trial.part), *(self.design.more_seeds if more and not self.reporting else ()))
+
     def trials(self, part: str, results: Results) -> list[Trial]:
         """Everything a part has to run, as far as that can be known: some of it follows from what it finds."""
         if part not in PARTS:
@@ -116,7 +160,7 @@ class Study:
 
     def cells(self, trials: Iterable[Trial]) -> list[Cell]:
         """The runs of these trials, seed by seed."""
-        return [trial.cell(seed) for trial in trials for seed in self.seeds_of(trial.part)]
+        return [trial.cell(seed) for trial in trials for seed in self.seeds_for(trial)]
 
     # ── screen and confirm ──
 
@@ -297,9 +341,10 @@ class Study:
                 if one.name not in ends or mean > ends[one.name][0]:
                     ends[one.name] = mean, value
         order = sorted(ends, key=lambda name: -ends[name][0])
-        controls = [one.name for one in self.design.compositions if one.is_control]
-        wanted = [*order[:1], *[name for name in order if name in controls][:1]]
-        return {name: ends[name][1] for name in dict.fromkeys(wanted)} or dict(self.chosen.compositions)
+        controls = {one.name for one in self.design.compositions if one.is_control}
+        with_it, without = ([name for name in order if (name in controls) == control] for control in (False, True))
+        wanted = {*with_it[:1], *without[:1]}
+        return {name: ends[name][1] for name in order if name in wanted} or dict(self.chosen.compositions)
 
     # ── what all of them share ──
 
@@ -337,10 +382,10 @@ class Study:
         return found
 
     def _needs(self, part: str, other: str, results: Results) -> UserError:
-        cells = {cell.key for cell in self.cells(self.trials(other, results))}
-        done = len(cells & results.done.keys())
+        cells = self.cells(self.trials(other, results))
+        done, count = len(results.found(cells)), len({cell.key for cell in cells})
         return UserError(
-            f"part {part!r} of the study follows from part {other!r}, of which {done} of {len(cells)} cells are "
+            f"part {part!r} of the study follows from part {other!r}, of which {done} of {count} cells are "
             f"finished: run that first, or name where it was run with --reuse"
         )
 

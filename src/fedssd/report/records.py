@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,10 @@ class Record:
     def finished(self) -> bool:
         """Whether it has all its rounds."""
         return bool(self.summary["rounds"] == self.summary["of_rounds"])
+
+    def until(self, rounds: int) -> Record:
+        """Its first rounds, and the summary of all."""
+        return replace(self, rounds=[line for line in self.rounds if line["round"] <= rounds])
 
 
 def collect(folders: Sequence[Path]) -> list[Record]:

@@ -22,7 +22,7 @@ from fedssd.report.records import Record, read
 
 NOT_RUN = "not run yet"
 COMMAND = "fedssd reproduce study"
-LEADERS = ("fedssd", "fedssd-0.3")
+LEADERS = ("fedssd", "fedssd-0.5")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -79,8 +79,8 @@ class Page:
             "state": self.state,
         }
 
-    def _found(self, trial: Trial, which: str = "final") -> dict[int, float]:
-        return self.results.accuracies(trial, self.study.seeds_of(trial.part), which)
+    def _found(self, trial: Trial, which: str = "") -> dict[int, float]:
+        return self.results.accuracies(trial, self.study.seeds_for(trial), which)
 
     def _against(self, ours: Trial, theirs: Trial) -> Rival:
         return pair(theirs.arm, self._found(theirs), self._found(ours))
@@ -102,7 +102,7 @@ class Page:
     def _answer_base(self) -> str:
         bases = {trial.arm: trial for trial in self.study.bases("confirm")}
         said = []
-        for arm, strength in (("fedssd", "as printed"), ("fedssd-0.3", "at M_max = 0.3")):
+        for arm, strength in (("fedssd", "as printed"), ("fedssd-0.5", "at M_max = 0.5")):
             found = self._against(bases[arm], bases["fedavg"])
             if found.gains:
                 said.append(f"{strength} FedSSD {_leads(found)}")
@@ -123,14 +123,14 @@ class Page:
         return f"With the pipeline closest to the paper's and a tuned strength, {'; '.join(said)}." if said else ""
 
     def _answer_best(self) -> str:
-        trials = self._best_trials()
-        found = {trial.arm: list(self._found(trial).values()) for trial in trials}
-        best = next(iter(found.items()), ("", []))
-        if not best[1]:
-            return ""
-        control = list(found.items())[1:]
-        beside = f", beside {spread(control[0][1])} for {control[0][0]}, which leaves FedSSD out" if control else ""
-        return f"The best composition, {best[0]}, reaches {spread(best[1])}{beside} (the paper's FedSSD: 73.38)."
+        controls = {one.name for one in self.study.design.compositions if one.is_control}
+        found = {trial.arm: list(self._found(trial).values()) for trial in self._best_trials()}
+        said = [
+            f"{name}, the best {'without' if name in controls else 'with'} FedSSD, reaches {spread(values)}"
+            for name, values in found.items()
+            if values
+        ]
+        return f"Of the compositions tried, {' and '.join(said)} (the paper's FedSSD: 73.38)." if said else ""
 
     # ── choices ──
 
@@ -182,9 +182,9 @@ class Page:
         bases = {trial.arm: trial for trial in self.study.bases(part)}
         rows = []
         for arm, trial in bases.items():
-            last, best = self._found(trial), self._found(trial, "best")
+            last, best = self._found(trial, "last"), self._found(trial, "best")
             leads = [
-                pair(arm, self._found(bases["fedavg"], which), self._found(trial, which)) for which in ("final", "best")
+                pair(arm, self._found(bases["fedavg"], which), self._found(trial, which)) for which in ("last", "best")
             ]
             shown = ["–", "–"] if arm == "fedavg" else [interval(lead) for lead in leads]
             gap = interval(pair(arm, last, best))
@@ -284,8 +284,8 @@ class Page:
         return {}
 
     def _records(self, trial: Trial) -> list[Record]:
-        paths = [self.results.run(trial, seed) for seed in self.study.seeds_of(trial.part)]
-        return [read(path) for path in paths if path is not None]
+        paths = [self.results.run(trial, seed) for seed in self.study.seeds_for(trial)]
+        return [read(path).until(trial.recipe.rounds) for path in paths if path is not None]
 
     def mechanism(self) -> str:
         """What is distilled, forgotten and drifted in the last round, and the figure of all rounds."""
@@ -305,8 +305,8 @@ class Page:
             row = [f"`{part}`", "–", "–", ", ".join(map(str, self.study.seeds_of(part))), str(rounds)]
             with suppress(UserError):  # it follows from a part that is not finished
                 trials = self.study.trials(part, self.results)
-                cells = {cell.key for cell in self.study.cells(trials)}
-                row[1:3] = [str(len(cells)), str(len(cells & self.results.done.keys()))]
+                cells = self.study.cells(trials)
+                row[1:3] = [str(len({cell.key for cell in cells})), str(len(self.results.found(cells)))]
                 row[4] = str(trials[0].recipe.rounds)
             rows.append(row)
         return table(("part", "cells", "finished", "seeds", "rounds"), rows)
