@@ -173,6 +173,43 @@ def first_jobs(setting: Setting, methods: Sequence[Method], round_: int = 0) -> 
     ]
 
 
+class Counting(nn.Module):
+    """Buffers of several types, which the forward pass uses and changes, and batch norm between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.norm, self.out = nn.Linear(16, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES)
+        self.register_buffer("seen", torch.tensor(2**53 + 1))  # which no float holds
+        self.register_buffer("order", torch.arange(15, -1, -1))
+        self.register_buffer("open", torch.arange(6) % 3 > 0)
+        self.register_buffer("toggle", torch.zeros(2, 2, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += 2
+            self.toggle.logical_not_()
+        features = torch.relu(self.norm(self.hidden(x.flatten(1)[:, self.order])))
+        return self.out(torch.where(self.open, features, 0.0))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("spec", ["fedavg", "moon"])
+def test_buffers_of_other_types_stay_what_they_are(spec: str, width: int) -> None:
+    setting = Setting(batch_norm=True)
+    module = Counting().double()
+    setting.net, setting.weights = Net(module), weights_of(module)
+    assert_agree(setting, several(spec, 2), width=width)
+    _, engine = setting.engines(width=width)
+    jobs = first_jobs(setting, several(spec, 1))
+    (trained,) = engine.train(jobs)
+    buffers = trained.local["buffers"]
+    assert list(buffers) == list(setting.weights["buffers"])
+    steps = [setting.schedule.steps(len(rows)) for rows in jobs[0].rows]
+    assert buffers["seen"].tolist() == [2**53 + 1 + 2 * count for count in steps]
+    assert buffers["toggle"].tolist() == [[[count % 2 == 1] * 2] * 2 for count in steps]
+    assert torch.equal(buffers["open"], module.open.expand(COHORT, -1))
+
+
 def test_jobs_that_do_not_share_a_program_are_refused() -> None:
     setting = Setting()
     _, engine = setting.engines()
@@ -292,13 +329,14 @@ def test_targets_that_depend_on_the_batch_are_asked_for_each_batch(way: str) -> 
     assert_agree(setting, [Method(InCompany(way))])
 
 
-def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up() -> None:
+@pytest.mark.parametrize("start", [0.0, 2**40])  # among integers one is not close to the next
+def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up(start: float) -> None:
     outside = [torch.ones(1)]
 
     def step(state: Tensor, x: Tensor) -> None:
-        state.add_(x * outside[0])  # taken for a constant
+        state.add_((x * outside[0]).to(state.dtype))  # taken for a constant
 
-    state = torch.zeros(1)
+    state = torch.tensor([start])
     recorded = record(step, (state, torch.ones(1)))
     assert isinstance(recorded, Checked)
     for round_ in (1.0, 10.0, 100.0):
@@ -306,7 +344,7 @@ def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up() -> None:
         recorded.new_round()
         for _ in range(2):
             recorded(state, torch.ones(1))
-    assert state.tolist() == [222]
+    assert state.tolist() == [start + 222]
 
 
 def test_a_step_that_writes_into_a_constant_is_not_recorded() -> None:

@@ -22,7 +22,7 @@ from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
 from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
-from fedssd.engines.vectorised.flat import Flat
+from fedssd.engines.vectorised.flat import Flat, FlatByType
 from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
 from fedssd.engines.vectorised.layout import (
     CHEAP_RUNGS,
@@ -259,7 +259,7 @@ class VectorisedEngine:
                 del self._programs[next(iter(self._programs))]
             one, alone = tree.row(weights, 0), self._alone(width)
             step = Step(
-                job.method, net, Flat(one["params"], alone), Flat(one["buffers"]), cohort.one_run, masked,
+                job.method, net, Flat(one["params"], alone), FlatByType(one["buffers"]), cohort.one_run, masked,
                 asks=teachers.inside, kernels=self.kernels and not alone,
             )  # fmt: skip
             size = self._footprint(one)

@@ -17,7 +17,7 @@ from fedssd.core.tree import Tree
 from fedssd.engines.kernels.aside import aside, beside, join
 from fedssd.engines.kernels.layers import pieces
 from fedssd.engines.kernels.net import Losses
-from fedssd.engines.vectorised.flat import Flat
+from fedssd.engines.vectorised.flat import Flat, FlatByType
 from fedssd.engines.vectorised.lift import over_models
 
 
@@ -26,7 +26,7 @@ class State(NamedTuple):
 
     params: Tensor  # [M, P]
     velocity: Tensor  # [M, P]
-    buffers: Tensor  # [M, Q]
+    buffers: Tree  # by type, each [M, Q]
     figures: Tensor  # [M, F] running sums over samples
 
 
@@ -74,7 +74,7 @@ class Step:
         method: Method,
         net: Net,
         params: Flat,
-        buffers: Flat,
+        buffers: FlatByType,
         one_run: bool,
         masked: bool,
         *,
@@ -110,15 +110,18 @@ class Step:
         )
         params, velocity = self._moved(state, context, gradients["flat"], mask)
         params = self._held(context.sent, state.params, params)
-        packed = self.buffers.pack(tree.map_tree(torch.detach, buffers), state.params)
-        if self.in_place and not self.buffers.size:  # a client that is done adds zeros to its figures
+        packed = self.buffers.pack(tree.map_tree(torch.detach, buffers))
+        if self.in_place and not packed:  # a client that is done adds zeros to its figures
             return State(params, velocity, packed, state.figures.add_(sums.detach()))
         moved = State(params, velocity, packed, state.figures + sums.detach())
         if not self.masked:
             return moved
         live = mask[:, :1] > 0  # [M, 1]; a batch has its first sample, unless the client is done
-        pairs = zip(moved, state, strict=True)
-        return State(*(new if new is old else torch.where(live, new, old) for new, old in pairs))
+
+        def kept(new: Tensor, old: Tensor) -> Tensor:
+            return new if new is old else torch.where(live, new, old)
+
+        return State(*(tree.map_tree(kept, *pair) for pair in zip(moved, state, strict=True)))
 
     def _moved(self, state: State, context: Context, gradients: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and velocity after the solver's step; in place, and only of live models, by our kernel."""
