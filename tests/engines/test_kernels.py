@@ -18,7 +18,8 @@ from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.step import mean_loss
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
-from fedssd.engines.kernels import cpu_pool, layers
+from fedssd.engines.kernels import cpu_pool
+from fedssd.engines.kernels.differentiable import layers, losses
 from fedssd.engines.kernels.net import Losses, StackedNet
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.fedssd import distillation_weights, selective_distillation, shares, weighted_square
@@ -55,13 +56,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         "convolve", "linear", "largest", "entropy", "weighted_square", "distillation_weights", "shares", "cosine",
         "mean_loss",
     ):  # fmt: skip
-        function = getattr(layers, name)
+        place = layers if hasattr(layers, name) else losses
+        function = getattr(place, name)
 
         def note(*args: Any, _name: str = name, _function: Any = function) -> Tensor:
             made.append((_name, *(part for part in args if isinstance(part, bool))))
             return _function(*args)
 
-        monkeypatch.setattr(layers, name, note)
+        monkeypatch.setattr(place, name, note)
     return made
 
 

@@ -21,7 +21,7 @@ from fedssd.core.net import Net, Outputs
 from fedssd.core.randomness import bits
 from fedssd.core.step import cross_entropy, mean_loss
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels import layers
+from fedssd.engines.kernels.differentiable import layers, losses
 from fedssd.methods.distillation import confusion_counts
 from fedssd.methods.fedssd import distillation_weights, shares, weighted_square
 
@@ -57,7 +57,7 @@ class Losses(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is F.cross_entropy and _each_sample(*args, **kwargs) and _few_classes(args[0]):
-            return layers.entropy(*args[:2])
+            return losses.entropy(*args[:2])
         ours = _LOSSES.get(func)
         found = None if ours is None else ours(*args, **kwargs)
         return func(*args, **kwargs) if found is None else found
@@ -76,7 +76,7 @@ def _weighted_square(
     if not (_few_classes(logits) and isinstance(m_max, Tensor)) or _learns(teacher) or _learns(weight):
         return None
     teacher, weight = teacher.expand_as(logits), weight.expand_as(logits)
-    return layers.weighted_square(logits, teacher, weight, m_max, square == "inside", reduction == "mean")
+    return losses.weighted_square(logits, teacher, weight, m_max, square == "inside", reduction == "mean")
 
 
 def _distillation_weights(
@@ -85,31 +85,31 @@ def _distillation_weights(
     numbers = isinstance(floor, Tensor) and isinstance(exponent, Tensor)
     if not (numbers and _few_classes(logits, MOST_CREDIBLE)) or _learns(logits):
         return None
-    return layers.distillation_weights(logits, y, credibility, floor, exponent)  # type: ignore[arg-type]
+    return losses.distillation_weights(logits, y, credibility, floor, exponent)  # type: ignore[arg-type]
 
 
 def _shares(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    return layers.shares(weight) if _few_classes(weight) and not _learns(weight) else None
+    return losses.shares(weight) if _few_classes(weight) and not _learns(weight) else None
 
 
 def _cosine(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor | None:
     same = x1.shape == x2.shape and dim in (-1, x1.ndim - 1) and x2.dtype == torch.float32
-    return layers.cosine(x1, x2, eps) if same and _few_classes(x1) and not _learns(x2) else None
+    return losses.cosine(x1, x2, eps) if same and _few_classes(x1) and not _learns(x2) else None
 
 
 def _mean_loss(mask: Tensor, *terms: Tensor) -> tuple[Tensor, Tensor] | None:
     plain = mask.ndim == 1 and len(mask) <= MOST_SAMPLES and all(term.dtype == torch.float32 for term in (mask, *terms))
     fixed = not any(_learns(term) for term in (mask, *terms[2:]))
-    return layers.mean_loss(mask, *terms) if plain and fixed and len(terms) <= MOST_TERMS else None
+    return losses.mean_loss(mask, *terms) if plain and fixed and len(terms) <= MOST_TERMS else None
 
 
 def _confusion_counts(logits: Tensor, y: Tensor, classes: int) -> Tensor | None:
     covered = logits.ndim == 3 and logits.dtype == torch.float32 and logits.shape[-1] == classes <= MOST_CLASSES
-    return layers.confusion_counts(logits, y) if covered else None
+    return losses.confusion_counts(logits, y) if covered else None
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor | None:
-    return layers.entropy(logits, y) if _few_classes(logits) else None
+    return losses.entropy(logits, y) if _few_classes(logits) else None
 
 
 _LOSSES: dict[Any, Callable[..., Any]] = {

@@ -15,7 +15,7 @@ from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels.aside import aside, beside, join
-from fedssd.engines.kernels.layers import pieces
+from fedssd.engines.kernels.differentiable.layers import pieces
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.flat import Flat, FlatByType
 from fedssd.engines.vectorised.lift import over_models

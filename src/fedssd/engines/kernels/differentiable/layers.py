@@ -1,0 +1,237 @@
+"""Convolution, linear layer and pool, with what follows them, and the parameters they are given.
+
+Layers with weights are pairs of autograd functions. The first sees one model and has a vmap rule; in that rule the
+models' weights are one stacked tensor, and the second, which knows only stacked tensors, takes it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedssd.engines.kernels import cpu_pool
+from fedssd.engines.kernels.aside import Result, aside, join
+from fedssd.engines.kernels.differentiable.stacking import apply, front
+
+Lone = Callable[[], bool]
+"""Whether weight and bias are used here and nowhere else, so that their gradients may be made aside."""
+
+
+def convolve(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, lone: Lone, relu: bool, pool: bool
+) -> Tensor:  # fmt: skip
+    """One model's convolution, with what follows it."""
+    found: Tensor = apply(_Convolution, x, weight, bias, (padding, relu, pool, lone))[0]
+    return found
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: str, lone: Lone, relu: bool) -> Tensor:
+    """One model's linear layer, with what follows it."""
+    found: Tensor = apply(_Linear, x, weight, bias, (relu, precision, lone))
+    return found
+
+
+def pieces(buffer: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    """A buffer [M, P] cut along its parameters; the pieces' gradients, some made aside, are put together again."""
+    found: tuple[Tensor, ...] = apply(_Pieces, buffer, sizes)
+    return found
+
+
+def largest(x: Tensor) -> Tensor:
+    """The largest of every 2 × 2 square."""
+    found: Tensor = apply(_Pool, x)
+    return found
+
+
+def _alone(*parts: Tensor | None) -> list[Tensor | None]:
+    return [part[None] if part is not None else None for part in parts]
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone]
+    ) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import convolution
+
+        x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
+        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
+        return out[0], chosen[0] if layer[2] else out[0].detach().view(out.shape[1:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, weight, bias, ctx.layer = inputs
+        ctx.biased = bias is not None
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no zeros for what has no gradient
+        ctx.save_for_backward(x, weight, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, chosen = (part[None] for part in ctx.saved_tensors)
+        found = _convolution_gradients(ctx, x, weight, chosen, dy[None])
+        return (*(part[0] if part is not None else None for part in found), None)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        if in_dims[1] is None and in_dims[2] is None:  # many batches, one model: one large batch
+            folded = x.movedim(in_dims[0], 0)
+            found = apply(_Convolution, folded.flatten(0, 1), weight, bias, layer)
+            out, chosen = (part.view(*folded.shape[:2], *part.shape[1:]) for part in found)
+            return (out, chosen), (0, 0)
+        stacked = [front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
+        return apply(_Convolutions, *stacked, layer), (0, 0)
+
+
+class _Convolutions(torch.autograd.Function):
+    """M convolutions with M sets of weights: x [M, B, C, H, W], weight [M, O, C, K, K], bias [M, O]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone]
+    ) -> tuple[Tensor, Tensor]:
+        from fedssd.engines.kernels import convolution
+
+        ctx.layer, ctx.biased = layer, bias is not None
+        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
+        said = chosen if layer[2] else out.detach()
+        ctx.mark_non_differentiable(said)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, weight, said)
+        return out, said
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, chosen = ctx.saved_tensors
+        return (*_convolution_gradients(ctx, x, weight, chosen, dy), None)
+
+
+def _convolution_gradients(
+    ctx: Any, x: Tensor, weight: Tensor, chosen: Tensor, dy: Tensor
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """By x (where wanted), weight and bias, all stacked."""
+    from fedssd.engines.kernels import convolution
+
+    layer = convolution.Layer(*ctx.layer[:3])
+    by_weight, by_bias = _maybe_aside(
+        ctx.layer[-1], lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
+    )
+    by_x = None
+    if ctx.needs_input_grad[0]:
+        by_x = convolution.input_gradient(weight, dy, chosen, layer, x.shape[-2:])
+    return by_x, by_weight, by_bias if ctx.biased else None
+
+
+def _maybe_aside(lone: Lone, work: Callable[[], Result], *reads: Tensor | None) -> Result:
+    return aside(work, *reads) if lone() else work()
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone]) -> Tensor:
+        from fedssd.engines.kernels import linear
+
+        x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
+        return linear.forward(x, weight, bias, *layer[:2])[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, weight, bias, ctx.layer = inputs
+        ctx.biased = bias is not None
+        ctx.save_for_backward(x, weight, output)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, out = (part[None] for part in ctx.saved_tensors)
+        found = _linear_gradients(ctx, x, weight, out, dy[None])
+        return (*(part[0] if part is not None else None for part in found), None)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
+    ) -> tuple[Tensor, int]:
+        if in_dims[1] is None and in_dims[2] is None:
+            folded = x.movedim(in_dims[0], 0)
+            out = apply(_Linear, folded.flatten(0, 1), weight, bias, layer)
+            return out.view(*folded.shape[:2], -1), 0
+        stacked = [front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
+        return apply(_Linears, *stacked, layer), 0
+
+
+class _Linears(torch.autograd.Function):
+    """M linear layers with M sets of weights: x [M, B, I], weight [M, O, I], bias [M, O]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone]) -> Tensor:
+        from fedssd.engines.kernels import linear
+
+        ctx.layer, ctx.biased = layer, bias is not None
+        out = linear.forward(x, weight, bias, *layer[:2])
+        ctx.save_for_backward(x, weight, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, out = ctx.saved_tensors
+        return (*_linear_gradients(ctx, x, weight, out, dy), None)
+
+
+def _linear_gradients(
+    ctx: Any, x: Tensor, weight: Tensor, out: Tensor, dy: Tensor
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    from fedssd.engines.kernels import linear
+
+    relu, precision, lone = ctx.layer
+    gate, dy = (out if relu else None), dy.contiguous()
+    by_weight, by_bias = _maybe_aside(
+        lone, lambda: linear.weight_gradient(x, dy, gate, precision), x, dy, gate
+    )  # fmt: skip
+    by_x = linear.input_gradient(weight, dy, gate, precision) if ctx.needs_input_grad[0] else None
+    return by_x, by_weight, by_bias if ctx.biased else None
+
+
+class _Pieces(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, buffer: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        return buffer.split_with_sizes(sizes, dim=1)
+
+    @staticmethod
+    def backward(_ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        join()
+        return torch.cat(slopes, dim=1), None
+
+
+class _Pool(torch.autograd.Function):
+    """A model more is a batch more."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        found: Tensor = _pools(x).pool(x)
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        found: Tensor = _pools(x).pool_gradient(x, dy)
+        return found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
+        return apply(_Pool, x.movedim(in_dims[0], 0)), 0
+
+
+def _pools(x: Tensor) -> Any:
+    if not x.is_cuda:
+        return cpu_pool
+    from fedssd.engines.kernels import pool
+
+    return pool
