@@ -5,6 +5,7 @@ Triton's interpreter runs the kernels here, so sizes are tiny; ``test_kernel_val
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -116,6 +117,100 @@ def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
     expected, found = (gradients(n.train(one, x)[0], one) for n in (net, StackedNet(net, "ieee")))
     for ours, theirs in zip(found, expected, strict=True):
         close(ours, theirs)
+
+
+IN_PLACE = {
+    "elu": nn.ELU(inplace=True),
+    "leaky": nn.LeakyReLU(0.2, inplace=True),
+    "hardtanh": nn.Hardtanh(-0.3, 0.3, inplace=True),
+    "elu_": F.elu_,
+    "tanh_": torch.tanh_,
+    "a method": lambda x: x.sigmoid_(),
+    "a sum": lambda x: x.add_(1).mul_(0.5),
+    "an operator": lambda x: operator.imul(x, 3),
+    "an entry": lambda x: (operator.setitem(x, 0, 0.5), x)[1],
+    "relu, after a look": lambda x: (x + 1, F.relu(x, inplace=True), x)[2],
+}
+
+
+class InPlace(nn.Module):
+    """Layers of ours, each followed by something that works in place."""
+
+    def __init__(self, activation: Any, pools: bool) -> None:
+        super().__init__()
+        self.conv, self.hidden, self.out = nn.Conv2d(2, 3, 3), nn.Linear(12, 5), nn.Linear(5, 3)
+        self.activation, self.pool = activation, nn.MaxPool2d(2) if pools else nn.AvgPool2d(2)
+
+    def forward(self, x: Tensor) -> Outputs:
+        x = self.conv(x)
+        if isinstance(self.pool, nn.MaxPool2d):
+            x = self.pool(x)
+            self.activation(x)
+        else:
+            self.activation(x)
+            x = self.pool(x)
+        x = self.hidden(x.flatten(1))
+        self.activation(x)
+        return Outputs(self.out(x), x)
+
+
+@pytest.mark.parametrize("pools", [False, True], ids=["plain", "pooled"])
+@pytest.mark.parametrize("activation", IN_PLACE)
+def test_what_follows_a_layer_may_work_in_place(activation: str, pools: bool) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    torch.manual_seed(0)
+    module = InPlace(IN_PLACE[activation], pools)
+    net, x = Net(module), torch.randn(MODELS, BATCH, 2, 6, 6)
+    stacked = tree.stack([weights_of(InPlace(None, pools)) for _ in range(MODELS)])
+    plain = tree.map_tree(lambda leaf: leaf.double().requires_grad_(True), stacked)
+    expected = [net.train(tree.row(plain, m), x[m].double())[0] for m in range(MODELS)]
+    wanted = [sum(parts) for parts in zip(*(gradients(out, plain) for out in expected), strict=True)]
+    ours = StackedNet(net, "ieee")
+    stacked = tree.map_tree(lambda leaf: leaf.requires_grad_(True), stacked)
+    together = vmap(lambda w, one: ours.train(w, one)[0])(stacked, x)
+    close(together.logits.double(), torch.stack([out.logits for out in expected]))
+    apart = [ours.train(tree.row(stacked, m), x[m])[0] for m in range(MODELS)]  # without vmap
+    alone = [sum(parts) for parts in zip(*(gradients(out, stacked) for out in apart), strict=True)]
+    for found in (gradients(together, stacked), alone):
+        for a, b in zip(found, wanted, strict=True):
+            close(a.double(), b)
+    folded = vmap(lambda one: ours(tree.row(stacked, 0), one))(x[:1])  # many batches, one model
+    close(folded.logits[0].double(), expected[0].logits)
+
+
+def test_what_follows_a_loss_may_work_in_place() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    logits, teacher = torch.randn(MODELS, 4, 3, requires_grad=True), torch.randn(MODELS, 4, 3)
+    y = torch.randint(0, 3, (MODELS, 4))
+
+    def total(z: Tensor, labels: Tensor, t: Tensor) -> Tensor:
+        entropy = F.cross_entropy(z, labels, reduction="none").exp_()
+        return entropy.sum() + F.cosine_similarity(z, t, dim=-1).mul_(2).exp_().sum()
+
+    def slopes(of: Any) -> Tensor:
+        return torch.autograd.grad(of().sum(), logits)[0]
+
+    for of in (lambda: vmap(total)(logits, y, teacher), lambda: total(logits[0], y[0], teacher[0])):
+        expected = slopes(of)
+        with Losses():
+            close(slopes(of), expected)
+
+
+def test_a_convolution_called_with_fewer_arguments() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Called(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(4, 4, 3, 3) / 6), nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.conv2d(F.conv2d(x, self.weight), self.weight, self.bias)
+            return F.conv2d(F.conv2d(x, self.weight, self.bias, 1), self.weight, self.bias, 1, 1).flatten(1)
+
+    net, x = Net(Called()), torch.randn(BATCH, 4, 9, 9)
+    weights = weights_of(Called())
+    close(StackedNet(net, "ieee")(weights, x), net(weights, x))
 
 
 class Tied(nn.Module):

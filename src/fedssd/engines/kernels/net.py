@@ -168,7 +168,7 @@ class _Pending:
 
     def rectified(self, in_place: bool) -> Any:
         if self._found is not None:
-            return torch.relu(self._found)
+            return torch.relu_(self._found) if in_place else torch.relu(self._found)
         after = self if in_place else _Pending(self._run, self._args, self._uses, self._poolable)
         after._relu = True
         return after
@@ -193,8 +193,8 @@ def _delegate(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "neg", "abs", "getitem", "len", "iter",
-    "lt", "le", "gt", "ge", "matmul",
+    "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "truediv", "rtruediv", "itruediv", "pow",
+    "neg", "abs", "matmul", "getitem", "setitem", "len", "iter", "lt", "le", "gt", "ge", "eq", "ne",
 ):  # fmt: skip
     setattr(_Pending, f"__{_name}__", _delegate(f"__{_name}__"))
 
@@ -260,7 +260,7 @@ class _Layers(TorchFunctionMode):
                 return args[0].pooled()
         args, kwargs = _settled(args), _settled(kwargs)
         if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):
-            x, weight, bias, _, padding = [*args, None, 1, 0][:5] if len(args) < 5 else args[:5]
+            x, weight, bias, _, padding = (*args, *(None, 1, 0)[len(args) - 2 :])[:5]
             self._uses.note(x)
             lone = self._uses.lone(weight, bias)
             return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0], lone), self._uses, True)

@@ -2,6 +2,9 @@
 
 Layers with weights are pairs of autograd functions. The first sees one model and has a vmap rule; in that rule the
 models' weights are one stacked tensor, and the second, which knows only stacked tensors, takes it from there.
+
+What follows a layer may work in place, as it may on torch's own: the output is kept for the way back only where ReLU is
+part of the layer, and is never a view.
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ class _Convolution(torch.autograd.Function):
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
         out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
-        return out[0], chosen[0] if layer[2] else out[0].detach().view(out.shape[1:])
+        said = _said(out, chosen, layer)
+        return out.squeeze_(0), said[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -99,7 +103,7 @@ class _Convolutions(torch.autograd.Function):
 
         ctx.layer, ctx.biased = layer, bias is not None
         out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
-        said = chosen if layer[2] else out.detach()
+        said = _said(out, chosen, layer)
         ctx.mark_non_differentiable(said)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight, said)
@@ -111,6 +115,12 @@ class _Convolutions(torch.autograd.Function):
         return (*_convolution_gradients(ctx, x, weight, chosen, dy), None)
 
 
+def _said(out: Tensor, chosen: Tensor, layer: tuple[int, bool, bool, Lone]) -> Tensor:
+    """What the way back must know of the output: what the pool chose, what ReLU let through, or nothing."""
+    _, relu, pool, _ = layer
+    return chosen if pool else out.detach() if relu else out.new_empty(*out.shape[:2], 0)
+
+
 def _convolution_gradients(
     ctx: Any, x: Tensor, weight: Tensor, chosen: Tensor, dy: Tensor
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
@@ -118,6 +128,7 @@ def _convolution_gradients(
     from fedssd.engines.kernels import convolution
 
     layer = convolution.Layer(*ctx.layer[:3])
+    chosen = chosen if layer.relu or layer.pool else dy  # which then nobody reads
     by_weight, by_bias = _maybe_aside(
         ctx.layer[-1], lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
     )
@@ -137,18 +148,18 @@ class _Linear(torch.autograd.Function):
         from fedssd.engines.kernels import linear
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
-        return linear.forward(x, weight, bias, *layer[:2])[0]
+        return linear.forward(x, weight, bias, *layer[:2]).squeeze_(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, weight, bias, ctx.layer = inputs
         ctx.biased = bias is not None
-        ctx.save_for_backward(x, weight, output)
+        ctx.save_for_backward(x, weight, output if ctx.layer[0] else None)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, out = (part[None] for part in ctx.saved_tensors)
-        found = _linear_gradients(ctx, x, weight, out, dy[None])
+        x, weight, gate = ctx.saved_tensors
+        found = _linear_gradients(ctx, x[None], weight[None], None if gate is None else gate[None], dy[None])
         return (*(part[0] if part is not None else None for part in found), None)
 
     @staticmethod
@@ -172,22 +183,23 @@ class _Linears(torch.autograd.Function):
 
         ctx.layer, ctx.biased = layer, bias is not None
         out = linear.forward(x, weight, bias, *layer[:2])
-        ctx.save_for_backward(x, weight, out)
+        ctx.save_for_backward(x, weight, out if layer[0] else None)
         return out
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, out = ctx.saved_tensors
-        return (*_linear_gradients(ctx, x, weight, out, dy), None)
+        x, weight, gate = ctx.saved_tensors
+        return (*_linear_gradients(ctx, x, weight, gate, dy), None)
 
 
 def _linear_gradients(
-    ctx: Any, x: Tensor, weight: Tensor, out: Tensor, dy: Tensor
+    ctx: Any, x: Tensor, weight: Tensor, gate: Tensor | None, dy: Tensor
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """By x (where wanted), weight and bias, all stacked; ``gate`` is the layer's output where ReLU follows."""
     from fedssd.engines.kernels import linear
 
-    relu, precision, lone = ctx.layer
-    gate, dy = (out if relu else None), dy.contiguous()
+    _, precision, lone = ctx.layer
+    dy = dy.contiguous()
     by_weight, by_bias = _maybe_aside(
         lone, lambda: linear.weight_gradient(x, dy, gate, precision), x, dy, gate
     )  # fmt: skip

@@ -32,4 +32,5 @@ def stacked(info: Any, in_dims: tuple[Any, ...], parts: tuple[Any, ...]) -> list
 def one(function: Callable[..., Any], *parts: Any) -> Any:
     """A function of stacked tensors for a single model, whose tensors have no axis of models."""
     found = function(*(part[None] if isinstance(part, Tensor) else part for part in parts))
-    return tuple(part[0] for part in found) if isinstance(found, tuple) else found[0]
+    # Not views: what follows may work in place.
+    return tuple(part.squeeze_(0) for part in found) if isinstance(found, tuple) else found.squeeze_(0)
