@@ -6,7 +6,8 @@ Triton's interpreter runs the kernels here, so sizes are tiny; ``test_kernel_val
 from __future__ import annotations
 
 import operator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -15,8 +16,12 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Batch, Local, Method
 from fedssd.core.net import Net, Outputs, weights_of
+from fedssd.core.plan import Schedule
+from fedssd.core.round import ClientStore, first_state, open_round
 from fedssd.core.step import mean_loss
+from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
 from fedssd.engines.kernels import cpu_pool
@@ -24,6 +29,7 @@ from fedssd.engines.kernels.differentiable import layers, losses
 from fedssd.engines.kernels.net import Losses, StackedNet
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.fedssd import distillation_weights, selective_distillation, shares, weighted_square
+from fedssd.methods.registry import build_local
 
 MODELS, BATCH = 2, 2
 Weights = dict[str, dict[str, Tensor]]
@@ -306,29 +312,92 @@ class Tiny(nn.Module):
         return self.out(self.pool(torch.relu(self.conv(x))).flatten(1))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
-def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    from fedssd.core.contract import Auxiliary, Method
-    from fedssd.core.plan import Schedule
-    from fedssd.core.round import ClientStore, first_state, open_round
-    from fedssd.methods.registry import build_local
+AUGMENTED = Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,))
 
+
+def assert_same_round(local: Local, pipeline: Pipeline = AUGMENTED, runs: int = 2, width: int | None = None) -> None:
+    """A round of two clients a run, with kernels and without."""
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (12, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (12,))
-    world = World(x, y, x, y, 3, Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,)))
-    net, method = Net(Tiny()), Method(build_local(name))
+    world = World(x, y, x, y, 3, pipeline)
+    net, method = Net(Tiny()), Method(local)
     weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(Tiny()))
     auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
     sent = open_round(net, method, first_state(method, weights), auxiliary)
     rows = [torch.arange(5), torch.arange(5, 12)]
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
-    jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in (0, 1)]
-    plain, ours = (VectorisedEngine(net, world, Schedule(2, 4), kernels=k) for k in (False, True))
+    jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]
+    said: list[str] = []
+    plain, ours = (
+        VectorisedEngine(net, world, Schedule(2, 4), width=width or 4, kernels=k, notice=said.append)
+        for k in (False, True)
+    )
     for expected, found in zip(plain.train(jobs), ours.train(jobs), strict=True):
         close(found.local, expected.local)
         close(found.figures, expected.figures)
     close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
+    assert ours.kernels
+    assert not said
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
+def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
+    assert_same_round(build_local(name))
+
+
+@dataclass(frozen=True)
+class Steep(Local):
+    """Targets that are gradients: of the sent model's weights on the batch, and of each sample's pixels."""
+
+    name: ClassVar[str] = "steep"
+
+    def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
+        weights = sent["weights"]
+
+        def loss(params: Tree, x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(net({**weights, "params": params}, x).logits, y, reduction="none").sum()
+
+        slope = torch.func.grad(loss)(weights["params"], batch.x, batch.y)
+        one = lambda x, y: loss(weights["params"], x[None], y[None])  # noqa: E731
+        pixels = vmap(torch.func.grad(one))(batch.x, batch.y)
+        bend = vmap(torch.func.jacrev(lambda x: net(weights, x[None]).logits[0]))(batch.x).flatten(2).sum(-1)  # [B, K]
+        return {"slope": slope["out.bias"], "pixels": pixels.flatten(1).norm(dim=1), "bend": bend}
+
+    def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
+        own = torch.func.grad(lambda z: F.cross_entropy(z, batch.y, reduction="none").sum())(out.logits)
+        pull = ((out.logits - target["bend"]) * target["slope"]).sum(-1) * target["pixels"]
+        return 0.1 * pull + own.square().sum(-1)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
+def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> None:
+    assert_same_round(Steep(), pipeline, runs, width)
+
+
+def test_a_model_may_differentiate() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Forces(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.out = nn.Conv2d(1, 2, 3), nn.Linear(16, 3)
+
+        def forward(self, x: Tensor) -> Outputs:
+            seen = self.conv(x)  # asked for inside only
+            push = torch.func.grad(lambda one: (torch.relu(self.conv(one)).square() * torch.relu(seen)).sum())(x)
+            return Outputs(self.out(push.flatten(1)), seen.flatten(1))
+
+    torch.manual_seed(0)
+    net, x = Net(Forces()), torch.randn(MODELS, BATCH, 1, 4, 4)
+    weights = tree.stack([weights_of(Forces()) for _ in range(MODELS)])
+    weights = tree.map_tree(lambda leaf: leaf.requires_grad_(True), weights)
+    expected, found = (vmap(lambda w, one, n=n: n.train(w, one)[0])(weights, x) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
+    for ours, theirs in zip(gradients(found, weights), gradients(expected, weights), strict=True):
+        close(ours, theirs)
 
 
 @pytest.mark.parametrize("call", [F.max_pool2d, torch.max_pool2d])

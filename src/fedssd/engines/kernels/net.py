@@ -3,6 +3,9 @@
 A function mode sees every torch function of a forward pass. A convolution or a linear layer that the kernels cover is
 not run at once: a placeholder stands for its output until it is known what follows, so that ReLU and pool go into the
 same launch. Whatever else touches the placeholder gets the plain output.
+
+Inside ``torch.func.grad`` and its like nothing is ours: such a gradient may be taken of many models or samples at once,
+and differentiated again, and the kernels' gradients allow for neither.
 """
 
 from __future__ import annotations
@@ -56,11 +59,22 @@ class Losses(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if _differentiating():
+            return func(*args, **kwargs)
         if func is F.cross_entropy and _each_sample(*args, **kwargs) and _few_classes(args[0]):
             return losses.entropy(*args[:2])
         ours = _LOSSES.get(func)
         found = None if ours is None else ours(*args, **kwargs)
         return func(*args, **kwargs) if found is None else found
+
+
+_SLOPES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+
+
+def _differentiating() -> bool:
+    """Whether a hook or a model takes a gradient of its own here, by torch.func."""
+    levels = torch._C._functorch.get_interpreter_stack()
+    return levels is not None and any(level.key() in _SLOPES for level in levels)
 
 
 def _learns(tensor: Tensor) -> bool:
@@ -259,6 +273,9 @@ class _Layers(TorchFunctionMode):
             if func in _POOLS and _halves(*args, **kwargs):
                 return args[0].pooled()
         args, kwargs = _settled(args), _settled(kwargs)
+        if func in _OURS and _differentiating():
+            self._uses.note((args, tuple(kwargs.values())))
+            return func(*args, **kwargs)
         if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):
             x, weight, bias, _, padding = (*args, *(None, 1, 0)[len(args) - 2 :])[:5]
             self._uses.note(x)
@@ -278,6 +295,7 @@ class _Layers(TorchFunctionMode):
 _RELUS = (torch.relu, F.relu, Tensor.relu, torch.relu_, F.relu_, Tensor.relu_)
 _IN_PLACE = (torch.relu_, F.relu_, Tensor.relu_)
 _POOLS = (torch.max_pool2d, F.max_pool2d, getattr(F, "_max_pool2d", None))  # by the layer, its function, its inner one
+_OURS = (F.conv2d, F.linear, *_POOLS)
 
 
 def _pair(value: Any) -> tuple[int, int]:
