@@ -6,6 +6,10 @@ Triton's interpreter runs the kernels here, so sizes are tiny; ``test_kernel_val
 from __future__ import annotations
 
 import operator
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +29,7 @@ from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
 from fedssd.engines.kernels import cpu_pool
+from fedssd.engines.kernels.aside import Branch, beside, branch
 from fedssd.engines.kernels.differentiable import layers, losses
 from fedssd.engines.kernels.net import Losses, StackedNet
 from fedssd.engines.vectorised import VectorisedEngine
@@ -237,12 +242,12 @@ def test_only_gradients_nobody_adds_to_are_made_aside(monkeypatch: pytest.Monkey
     pytest.importorskip("triton", reason="the kernels are written in Triton")
     made: list[torch.Size] = []
 
-    def note(work: Any, *_: Any) -> Any:
+    def note(_branch: Branch, work: Any, *_: Any) -> Any:
         found = work()
         made.append(found[0].shape)
         return found
 
-    monkeypatch.setattr(layers, "aside", note)
+    monkeypatch.setattr(Branch, "run", note)
     net, x = Net(Tied()), torch.randn(MODELS, BATCH, 4)
     weights = tree.map_tree(
         lambda leaf: leaf.requires_grad_(True), tree.stack([weights_of(Tied()) for _ in range(MODELS)])
@@ -428,3 +433,55 @@ def test_the_pool_on_the_cpu_is_torchs(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(found, expected.detach(), rtol=0, atol=0)
     (wanted,) = torch.autograd.grad(expected, x, slope)
     torch.testing.assert_close(cpu_pool.pool_gradient(x.detach(), slope), wanted, rtol=0, atol=0)
+
+
+class Stream:
+    """Stands in for a device's stream, and knows whom it waited for."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.waited = name, []
+
+    def wait_stream(self, other: Stream) -> None:
+        self.waited.append(other.name)
+
+
+def test_each_thread_works_aside_on_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, taken = {}, threading.local()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: getattr(taken, "stream", None) or main[taken.name])
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        taken.stream = stream
+        yield
+        taken.stream = None
+
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    both = threading.Barrier(2)
+
+    def step(name: str) -> tuple[str, str, Branch]:
+        taken.name, second = name, Stream(f"{name}'s second")
+        main[name] = Stream(name)
+        both.wait()
+        with beside(second):  # type: ignore[arg-type]
+            both.wait()  # the other is inside too
+            there = branch()
+            forth = there.run(lambda: torch.cuda.current_stream().name)
+
+            def back() -> str:  # in a thread of autograd's, which has no step of its own
+                taken.name = name
+                assert branch().run(lambda: torch.cuda.current_stream().name) == name
+                return there.run(lambda: torch.cuda.current_stream().name)
+
+            with ThreadPoolExecutor(1) as autograd:
+                returned = autograd.submit(back).result()
+            both.wait()
+        assert second.waited == [name] * 3  # as it began, and before each work
+        assert main[name].waited == [second.name]  # at the end
+        assert branch().run(lambda: torch.cuda.current_stream().name) == name
+        return forth, returned, there
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, found in [(name, pool.submit(step, name)) for name in ("a", "b")]:
+            forth, returned, there = found.result()
+            assert forth == returned == f"{name}'s second"
+            assert not there._read

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -23,6 +26,7 @@ from fedssd.data.augment import Pipeline, pipeline
 from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.engines.vectorised.engine import _arithmetic
 from fedssd.engines.vectorised.layout import idle, ladder, rungs
 from fedssd.engines.vectorised.trace import Checked, record
 from fedssd.methods.registry import LOCALS, SERVERS
@@ -374,3 +378,47 @@ def test_auto_batches_small_models_and_accelerators() -> None:
     assert choose_engine("cpu", 62_006, 3072, 10, 1)[0] == "reference"
     assert choose_engine("cpu", 6_000, 64, 1, 1)[0] == "reference"
     assert choose_engine("cuda", 23_000_000, 3072, 10, 1)[0] == "vectorised"
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["nets of their own", "one net"])
+def test_two_engines_in_two_threads_do_not_mix(shared: bool) -> None:
+    settings = [Setting(), Setting()]
+    settings[1].weights = tree.map_tree(lambda leaf: 1.5 * leaf, settings[1].weights)
+    if shared:
+        settings[1].net = settings[0].net
+    work = [(setting, several(spec, 2)) for setting, spec in zip(settings, ("fedssd", "moon"), strict=True)]
+
+    def played(setting: Setting, methods: list[Method]) -> list[Any]:
+        return setting.play(setting.engines()[1], methods)
+
+    expected = [played(*one) for one in work]
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # let them come between each other as often as can be
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = [future.result() for future in [pool.submit(played, *one) for one in work]]
+    finally:
+        sys.setswitchinterval(between)
+    for a, b in zip(tensors(expected), tensors(found), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_device_s_arithmetic_is_one_thread_s_at_a_time() -> None:
+    switch, device = torch.backends.cuda.matmul, torch.device("cuda")
+    before, within, came = switch.fp32_precision, threading.Event(), threading.Event()
+
+    def first() -> str:
+        with _arithmetic(device, "tf32", benchmark=False):
+            within.set()
+            came.wait(0.2)
+            return switch.fp32_precision
+
+    def second() -> str:
+        within.wait()
+        with _arithmetic(device, "fp32", benchmark=False):
+            came.set()
+            return switch.fp32_precision
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [future.result() for future in [pool.submit(first), pool.submit(second)]] == ["tf32", "ieee"]
+    assert switch.fp32_precision == before

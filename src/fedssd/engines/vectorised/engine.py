@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -88,7 +89,7 @@ class VectorisedEngine:
             return self._by_public_size(jobs, sizes)
         self._try_kernels(jobs[0])
         self._choose_width(jobs[0])
-        with _arithmetic(self.precision, benchmark=self._alone(1)):
+        with _arithmetic(self.world.device, self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
             done: list[Trained] = []
             order: list[Member] = []
@@ -113,7 +114,7 @@ class VectorisedEngine:
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
         size = self._footprint(tree.row(models, 0))
-        with _arithmetic(self.precision, benchmark=False):
+        with _arithmetic(self.world.device, self.precision, benchmark=False):
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
             block = sizing.evaluation_block(size, width, self.world.device)
@@ -148,7 +149,7 @@ class VectorisedEngine:
         weights = job.method.local.start(job.sent, tree.row(job.memories, 0))
         pair = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), weights)
         some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
-        with torch.no_grad(), _arithmetic("fp32", benchmark=False):
+        with torch.no_grad(), _arithmetic(self.world.device, "fp32", benchmark=False):
             expected = over_models(self._plain, 2, (False, True))(pair, some)
             try:
                 found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, some)
@@ -305,19 +306,29 @@ def _check(precision: str, world: World, width: int | None) -> None:
         raise ValueError(f"width expects at least 1 model, got {width}")
 
 
+_switching = threading.RLock()
+
+
 @contextmanager
-def _arithmetic(precision: str, benchmark: bool) -> Iterator[None]:
-    """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this."""
+def _arithmetic(device: torch.device, precision: str, benchmark: bool) -> Iterator[None]:
+    """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this.
+
+    The switches are the process's, so engines on a device that train from several threads take turns.
+    """
+    if device.type != "cuda":
+        yield
+        return
     switches: tuple[tuple[Any, str, Any], ...] = (
         (torch.backends.cuda.matmul, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),
         (torch.backends.cudnn.conv, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),  # type: ignore[attr-defined]
         (torch.backends.cudnn, "benchmark", benchmark and not torch.are_deterministic_algorithms_enabled()),
     )
-    before = [getattr(place, name) for place, name, _ in switches]
-    for place, name, value in switches:
-        setattr(place, name, value)
-    try:
-        yield
-    finally:
-        for (place, name, _), value in zip(switches, before, strict=True):
+    with _switching:
+        before = [getattr(place, name) for place, name, _ in switches]
+        for place, name, value in switches:
             setattr(place, name, value)
+        try:
+            yield
+        finally:
+            for (place, name, _), value in zip(switches, before, strict=True):
+                setattr(place, name, value)

@@ -14,7 +14,7 @@ from fedssd.core.net import Net, Outputs
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels.aside import aside, beside, join
+from fedssd.engines.kernels.aside import beside, branch
 from fedssd.engines.kernels.differentiable.layers import pieces
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.flat import Flat, FlatByType
@@ -62,7 +62,7 @@ class _Beside(Net):
 
     def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
         found = self.net.train({**weights, "params": self.params}, x)
-        join()
+        branch().join()
         return found
 
 
@@ -104,7 +104,7 @@ class Step:
 
     def _taken(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
         if self.asks:
-            target = aside(lambda: self._targets(context, x, y, mask), x, y, mask)
+            target = branch().run(lambda: self._targets(context, x, y, mask), x, y, mask)
         gradients, (buffers, sums) = gradient(
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )

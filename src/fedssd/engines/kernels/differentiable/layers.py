@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedssd.engines.kernels import cpu_pool
-from fedssd.engines.kernels.aside import Result, aside, join
+from fedssd.engines.kernels.aside import Branch, Result, branch
 from fedssd.engines.kernels.differentiable.stacking import apply, front
 
 Lone = Callable[[], bool]
@@ -27,19 +27,19 @@ def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, lone: Lone, relu: bool, pool: bool
 ) -> Tensor:  # fmt: skip
     """One model's convolution, with what follows it."""
-    found: Tensor = apply(_Convolution, x, weight, bias, (padding, relu, pool, lone))[0]
+    found: Tensor = apply(_Convolution, x, weight, bias, (padding, relu, pool, lone, branch()))[0]
     return found
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: str, lone: Lone, relu: bool) -> Tensor:
     """One model's linear layer, with what follows it."""
-    found: Tensor = apply(_Linear, x, weight, bias, (relu, precision, lone))
+    found: Tensor = apply(_Linear, x, weight, bias, (relu, precision, lone, branch()))
     return found
 
 
 def pieces(buffer: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
     """A buffer [M, P] cut along its parameters; the pieces' gradients, some made aside, are put together again."""
-    found: tuple[Tensor, ...] = apply(_Pieces, buffer, sizes)
+    found: tuple[Tensor, ...] = apply(_Pieces, buffer, sizes, branch())
     return found
 
 
@@ -56,7 +56,7 @@ def _alone(*parts: Tensor | None) -> list[Tensor | None]:
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone]
+        x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone, Branch]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
 
@@ -97,7 +97,7 @@ class _Convolutions(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone, Branch]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
 
@@ -115,9 +115,9 @@ class _Convolutions(torch.autograd.Function):
         return (*_convolution_gradients(ctx, x, weight, chosen, dy), None)
 
 
-def _said(out: Tensor, chosen: Tensor, layer: tuple[int, bool, bool, Lone]) -> Tensor:
+def _said(out: Tensor, chosen: Tensor, layer: tuple[int, bool, bool, Lone, Branch]) -> Tensor:
     """What the way back must know of the output: what the pool chose, what ReLU let through, or nothing."""
-    _, relu, pool, _ = layer
+    _, relu, pool, *_ = layer
     return chosen if pool else out.detach() if relu else out.new_empty(*out.shape[:2], 0)
 
 
@@ -130,7 +130,7 @@ def _convolution_gradients(
     layer = convolution.Layer(*ctx.layer[:3])
     chosen = chosen if layer.relu or layer.pool else dy  # which then nobody reads
     by_weight, by_bias = _maybe_aside(
-        ctx.layer[-1], lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
+        ctx.layer, lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
     )
     by_x = None
     if ctx.needs_input_grad[0]:
@@ -138,13 +138,15 @@ def _convolution_gradients(
     return by_x, by_weight, by_bias if ctx.biased else None
 
 
-def _maybe_aside(lone: Lone, work: Callable[[], Result], *reads: Tensor | None) -> Result:
-    return aside(work, *reads) if lone() else work()
+def _maybe_aside(layer: tuple[Any, ...], work: Callable[[], Result], *reads: Tensor | None) -> Result:
+    *_, lone, second = layer
+    found: Result = second.run(work, *reads) if lone() else work()
+    return found
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone]) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone, Branch]) -> Tensor:
         from fedssd.engines.kernels import linear
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
@@ -178,7 +180,9 @@ class _Linears(torch.autograd.Function):
     """M linear layers with M sets of weights: x [M, B, I], weight [M, O, I], bias [M, O]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[bool, str, Lone, Branch]
+    ) -> Tensor:
         from fedssd.engines.kernels import linear
 
         ctx.layer, ctx.biased = layer, bias is not None
@@ -198,10 +202,10 @@ def _linear_gradients(
     """By x (where wanted), weight and bias, all stacked; ``gate`` is the layer's output where ReLU follows."""
     from fedssd.engines.kernels import linear
 
-    _, precision, lone = ctx.layer
+    precision = ctx.layer[1]
     dy = dy.contiguous()
     by_weight, by_bias = _maybe_aside(
-        lone, lambda: linear.weight_gradient(x, dy, gate, precision), x, dy, gate
+        ctx.layer, lambda: linear.weight_gradient(x, dy, gate, precision), x, dy, gate
     )  # fmt: skip
     by_x = linear.input_gradient(weight, dy, gate, precision) if ctx.needs_input_grad[0] else None
     return by_x, by_weight, by_bias if ctx.biased else None
@@ -209,13 +213,14 @@ def _linear_gradients(
 
 class _Pieces(torch.autograd.Function):
     @staticmethod
-    def forward(_ctx: Any, buffer: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, buffer: Tensor, sizes: list[int], second: Branch) -> tuple[Tensor, ...]:
+        ctx.second = second
         return buffer.split_with_sizes(sizes, dim=1)
 
     @staticmethod
-    def backward(_ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
-        join()
-        return torch.cat(slopes, dim=1), None
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
+        ctx.second.join()
+        return torch.cat(slopes, dim=1), None, None
 
 
 class _Pool(torch.autograd.Function):
