@@ -24,6 +24,7 @@ from fedssd.core.contract import Auxiliary, Batch, Local, Method
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.solver import SGD
 from fedssd.core.step import mean_loss
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
@@ -320,35 +321,105 @@ class Tiny(nn.Module):
 AUGMENTED = Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,))
 
 
-def assert_same_round(local: Local, pipeline: Pipeline = AUGMENTED, runs: int = 2, width: int | None = None) -> None:
-    """A round of two clients a run, with kernels and without."""
+def assert_same_round(
+    local: Local,
+    pipeline: Pipeline = AUGMENTED,
+    runs: int = 2,
+    width: int = 4,
+    solver: SGD | None = None,
+    module: type[nn.Module] = Tiny,
+    notices: list[str] | None = None,
+) -> None:
+    """A round of two clients a run, with kernels and without; nothing is said, unless ``notices`` are wanted."""
     pytest.importorskip("triton", reason="the kernels are written in Triton")
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (12, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (12,))
     world = World(x, y, x, y, 3, pipeline)
-    net, method = Net(Tiny()), Method(local)
-    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(Tiny()))
+    net, method = Net(module()), Method(local, solver=solver or SGD())
+    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module()))
     auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
     sent = open_round(net, method, first_state(method, weights), auxiliary)
     rows = [torch.arange(5), torch.arange(5, 12)]
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
     jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]
-    said: list[str] = []
+    said: list[str] = [] if notices is None else notices
     plain, ours = (
-        VectorisedEngine(net, world, Schedule(2, 4), width=width or 4, kernels=k, notice=said.append)
-        for k in (False, True)
+        VectorisedEngine(net, world, Schedule(2, 4), width=width, kernels=k, notice=said.append) for k in (False, True)
     )
     for expected, found in zip(plain.train(jobs), ours.train(jobs), strict=True):
         close(found.local, expected.local)
         close(found.figures, expected.figures)
     close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
-    assert ours.kernels
-    assert not said
+    assert ours.kernels == (not said)
+    assert not said or notices is not None
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
 def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
     assert_same_round(build_local(name))
+
+
+@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda z, y: F.cross_entropy(input=z, target=y, reduction="none"),
+        lambda z, y: F.cross_entropy(z, target=torch.where(y == 0, -100, y), reduction="none"),
+        lambda z, y: F.cross_entropy(z, torch.where(y == 0, -1, y), ignore_index=-1, reduction="none"),
+        lambda z, y: F.cosine_similarity(x1=z, x2=z.detach() + y[:, None], dim=-1),
+    ],
+    ids=["by name", "some ignored", "some ignored by another number", "cosine by name"],
+)
+def test_losses_called_in_other_ways(call: Any, stacked: bool) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    torch.manual_seed(0)
+    logits, y = torch.randn(MODELS, 6, 3, requires_grad=True), torch.arange(6).expand(MODELS, 6) % 3
+
+    def values() -> tuple[Tensor, ...]:
+        found = vmap(call)(logits, y) if stacked else call(logits[0], y[0])
+        return found.detach(), *torch.autograd.grad(found.square().sum() + found.sum(), logits)
+
+    expected = values()
+    with Losses():
+        close(values(), expected)
+
+
+def test_a_solver_with_whole_numbers() -> None:
+    assert_same_round(Local(), solver=SGD(lr=1, momentum=0, weight_decay=0))
+
+
+@pytest.mark.parametrize("bias", [lambda b: b[::2], lambda b: b[:1].expand(3)], ids=["every second", "one for all"])
+def test_a_bias_with_gaps(bias: Any) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Gaps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.weight, bias(self.bias))
+
+    net, x = Net(Gaps()), torch.randn(MODELS, BATCH, 4)
+    weights = tree.stack([weights_of(Gaps()) for _ in range(MODELS)])
+    expected, found = (vmap(lambda w, one, n=n: n(w, one))(weights, x) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
+
+
+def test_a_model_whose_features_differ_with_kernels_goes_without() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Odd(Tiny):
+        def forward(self, x: Tensor) -> Outputs:
+            hidden = self.conv(x)
+            features = 1.0 * isinstance(hidden, Tensor) * torch.ones_like(x).flatten(1)  # ours is no tensor yet
+            return Outputs(super().forward(x), features)
+
+    said: list[str] = []
+    assert_same_round(Local(), module=Odd, notices=said)
+    assert said == [
+        "vectorised: our kernels do not fit this model (it answers otherwise with them), going on with PyTorch's layers"
+    ]
 
 
 @dataclass(frozen=True)

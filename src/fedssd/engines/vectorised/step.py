@@ -132,9 +132,12 @@ class Step:
             return found
         from fedssd.engines.kernels.solver import sgd_
 
-        numbers = context.numbers["solver"]
-        live = mask[:, 0] if self.masked else None
-        sgd_(state.params, state.velocity, gradients, numbers["lr"], numbers["momentum"], numbers["weight_decay"], live)
+        solver: SGD = with_numbers(self.method.solver, context.numbers["solver"])
+        lr, momentum, decay = (
+            number if isinstance(number, Tensor) else state.params.new_full((len(mask),), number)  # a static one
+            for number in (solver.lr, solver.momentum, solver.weight_decay)
+        )
+        sgd_(state.params, state.velocity, gradients, lr, momentum, decay, mask[:, 0] if self.masked else None)
         return state.params, state.velocity
 
     @torch.no_grad()
