@@ -351,15 +351,32 @@ def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up(start: float)
     assert state.tolist() == [start + 222]
 
 
-def test_a_step_that_writes_into_a_constant_is_not_recorded() -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda kept, x: kept.add_(x),
+        lambda kept, x: torch.add(kept, x, out=kept),
+        lambda kept, x: torch._foreach_add_([kept], [x]),
+        lambda kept, x: kept[:1].copy_(kept + x),
+    ],
+    ids=["in place", "out", "a list", "a view"],
+)
+def test_a_step_that_writes_into_a_constant_is_not_recorded(write: Any) -> None:
     kept = torch.zeros(1)
 
     def step(state: Tensor, x: Tensor) -> None:
-        kept.add_(x)
+        write(kept, x)
         state.copy_(kept)
 
     state = torch.zeros(1)
     assert record(step, (state, torch.zeros(1))) is step
+
+
+def test_a_step_that_turns_a_tensor_round_in_place_is_not_recorded() -> None:
+    def step(state: Tensor, x: Tensor) -> None:
+        state.add_(x + x.detach().t_().t())  # of the same memory, but x itself stays as it was
+
+    assert record(step, (torch.zeros(2, 3), torch.ones(2, 3))) is step
 
 
 def test_a_step_that_works_behind_the_recorder_s_back_is_not_recorded() -> None:
