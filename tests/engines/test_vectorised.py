@@ -228,6 +228,31 @@ def test_jobs_that_do_not_share_a_program_are_refused() -> None:
         engine.train(rounds)
 
 
+@dataclass(frozen=True)
+class PartWay(Server):
+    """Holds every step back, by a number and a switch of its own."""
+
+    name: ClassVar[str] = "part-way"
+    rest: float = 0.5
+    heads: bool = False
+
+    def hold(self, sent: Tree, before: Tree, after: Tree) -> Tree:
+        held = tree.map_tree(lambda old, new: old + self.rest * (new - old), before, after)
+        return {**held, "out.bias": before["out.bias"]} if self.heads else held
+
+
+def test_a_server_half_that_holds_back_does_so_by_its_own_numbers() -> None:
+    setting = Setting()
+    reference, engine = setting.engines()
+    runs = [Method(Local(), PartWay(rest, heads)) for rest in (0.5, 0.1) for heads in (False, True)]
+    for methods in (runs[:1], runs[1:2], runs[2:3], runs[0::2]):  # one after another, and two numbers side by side
+        jobs = first_jobs(setting, methods)
+        for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
+            torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+    with pytest.raises(ValueError, match=r"heads=False.*heads=True"):
+        engine.train(first_jobs(setting, runs[:2]))
+
+
 def test_running_out_of_memory_halves_the_width_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     setting, said = Setting(), []
     reference, engine = setting.engines(width=4, notice=said.append)

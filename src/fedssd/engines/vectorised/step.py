@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
+from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
 from fedssd.core.net import Net, Outputs
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
@@ -18,6 +18,7 @@ from fedssd.engines.kernels.aside import beside, branch
 from fedssd.engines.kernels.differentiable.layers import pieces
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.flat import Flat, FlatByType
+from fedssd.engines.vectorised.layout import holds_back
 from fedssd.engines.vectorised.lift import over_models
 
 
@@ -40,8 +41,9 @@ class Context(NamedTuple):
 
 
 def method_numbers(method: Method) -> Tree:
-    """The numbers of a method that the step reads; the server half has none there."""
-    return {"local": numbers_of(method.local), "solver": numbers_of(method.solver)}
+    """The numbers of a method that the step reads; the server half's only where it has a say in a step."""
+    server = numbers_of(method.server) if holds_back(method.server) else {}
+    return {"local": numbers_of(method.local), "solver": numbers_of(method.solver), "server": server}
 
 
 def numbered(method: Method, numbers: Tree) -> Method:
@@ -86,7 +88,7 @@ class Step:
         self.one_run, self.masked, self.asks = one_run, masked, asks
         self.kernels = kernels
         # In place by our kernel, unless what was there before is still wanted.
-        self.in_place = kernels and type(method.solver) is SGD and type(method.server).hold is Server.hold
+        self.in_place = kernels and type(method.solver) is SGD and not holds_back(method.server)
         self._stream: torch.cuda.Stream | None = None
         self.names: list[str] = []
 
@@ -109,7 +111,7 @@ class Step:
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )
         params, velocity = self._moved(state, context, gradients["flat"], mask)
-        params = self._held(context.sent, state.params, params)
+        params = self._held(context, state.params, params)
         packed = self.buffers.pack(tree.map_tree(torch.detach, buffers))
         if self.in_place and not packed:  # a client that is done adds zeros to its figures
             return State(params, velocity, packed, state.figures.add_(sums.detach()))
@@ -196,10 +198,14 @@ class Step:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
 
-    def _held(self, sent: Tree, before: Tensor, after: Tensor) -> Tensor:
+    def _held(self, context: Context, before: Tensor, after: Tensor) -> Tensor:
         """Layers that the server half freezes, as they were."""
-        server = self.method.server
-        if type(server).hold is Server.hold:
+        if not holds_back(self.method.server):
             return after
-        lifted = over_models(server.hold, len(after), (self.one_run,))
-        return self.params.pack(lifted(sent, self.params.views(before), self.params.views(after)), after)
+
+        def hold(numbers: Tree, sent: Tree, old: Tree, new: Tree) -> Tree:
+            return with_numbers(self.method.server, numbers["server"]).hold(sent, old, new)
+
+        lifted = over_models(hold, len(after), (False, self.one_run))
+        held = lifted(context.numbers, context.sent, self.params.views(before), self.params.views(after))
+        return self.params.pack(held, after)
