@@ -297,6 +297,7 @@ def test_batches_are_the_pipelines_to_the_bit(pad: int, padding: str, flip: bool
     statistics = ((0.4, 0.5, 0.6), (0.2, 0.3, 0.25)) if normalise else ((), ())
     pipeline = Pipeline(pad, padding, flip, mean=statistics[0], std=statistics[1])
     assert augment.covers(pipeline, images, torch.float32)
+    assert not augment.covers(pipeline, images.contiguous(memory_format=torch.channels_last), torch.float32)
     assert torch.equal(augment.train(pipeline, images, index, key), pipeline.train(images, index, key, torch.float32))
 
 

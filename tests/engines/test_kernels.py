@@ -5,7 +5,13 @@ Triton's interpreter runs the kernels here, so sizes are tiny; ``test_kernel_val
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -14,14 +20,22 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Batch, Local, Method
 from fedssd.core.net import Net, Outputs, weights_of
+from fedssd.core.plan import Schedule
+from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.solver import SGD
 from fedssd.core.step import mean_loss
+from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
-from fedssd.engines.kernels import cpu_pool, layers
+from fedssd.engines.kernels import cpu_pool
+from fedssd.engines.kernels.aside import Branch, beside, branch
+from fedssd.engines.kernels.differentiable import layers, losses
 from fedssd.engines.kernels.net import Losses, StackedNet
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.fedssd import distillation_weights, selective_distillation, shares, weighted_square
+from fedssd.methods.registry import build_local
 
 MODELS, BATCH = 2, 2
 Weights = dict[str, dict[str, Tensor]]
@@ -55,13 +69,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         "convolve", "linear", "largest", "entropy", "weighted_square", "distillation_weights", "shares", "cosine",
         "mean_loss",
     ):  # fmt: skip
-        function = getattr(layers, name)
+        place = layers if hasattr(layers, name) else losses
+        function = getattr(place, name)
 
         def note(*args: Any, _name: str = name, _function: Any = function) -> Tensor:
             made.append((_name, *(part for part in args if isinstance(part, bool))))
             return _function(*args)
 
-        monkeypatch.setattr(layers, name, note)
+        monkeypatch.setattr(place, name, note)
     return made
 
 
@@ -116,6 +131,100 @@ def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
         close(ours, theirs)
 
 
+IN_PLACE = {
+    "elu": nn.ELU(inplace=True),
+    "leaky": nn.LeakyReLU(0.2, inplace=True),
+    "hardtanh": nn.Hardtanh(-0.3, 0.3, inplace=True),
+    "elu_": F.elu_,
+    "tanh_": torch.tanh_,
+    "a method": lambda x: x.sigmoid_(),
+    "a sum": lambda x: x.add_(1).mul_(0.5),
+    "an operator": lambda x: operator.imul(x, 3),
+    "an entry": lambda x: (operator.setitem(x, 0, 0.5), x)[1],
+    "relu, after a look": lambda x: (x + 1, F.relu(x, inplace=True), x)[2],
+}
+
+
+class InPlace(nn.Module):
+    """Layers of ours, each followed by something that works in place."""
+
+    def __init__(self, activation: Any, pools: bool) -> None:
+        super().__init__()
+        self.conv, self.hidden, self.out = nn.Conv2d(2, 3, 3), nn.Linear(12, 5), nn.Linear(5, 3)
+        self.activation, self.pool = activation, nn.MaxPool2d(2) if pools else nn.AvgPool2d(2)
+
+    def forward(self, x: Tensor) -> Outputs:
+        x = self.conv(x)
+        if isinstance(self.pool, nn.MaxPool2d):
+            x = self.pool(x)
+            self.activation(x)
+        else:
+            self.activation(x)
+            x = self.pool(x)
+        x = self.hidden(x.flatten(1))
+        self.activation(x)
+        return Outputs(self.out(x), x)
+
+
+@pytest.mark.parametrize("pools", [False, True], ids=["plain", "pooled"])
+@pytest.mark.parametrize("activation", IN_PLACE)
+def test_what_follows_a_layer_may_work_in_place(activation: str, pools: bool) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    torch.manual_seed(0)
+    module = InPlace(IN_PLACE[activation], pools)
+    net, x = Net(module), torch.randn(MODELS, BATCH, 2, 6, 6)
+    stacked = tree.stack([weights_of(InPlace(None, pools)) for _ in range(MODELS)])
+    plain = tree.map_tree(lambda leaf: leaf.double().requires_grad_(True), stacked)
+    expected = [net.train(tree.row(plain, m), x[m].double())[0] for m in range(MODELS)]
+    wanted = [sum(parts) for parts in zip(*(gradients(out, plain) for out in expected), strict=True)]
+    ours = StackedNet(net, "ieee")
+    stacked = tree.map_tree(lambda leaf: leaf.requires_grad_(True), stacked)
+    together = vmap(lambda w, one: ours.train(w, one)[0])(stacked, x)
+    close(together.logits.double(), torch.stack([out.logits for out in expected]))
+    apart = [ours.train(tree.row(stacked, m), x[m])[0] for m in range(MODELS)]  # without vmap
+    alone = [sum(parts) for parts in zip(*(gradients(out, stacked) for out in apart), strict=True)]
+    for found in (gradients(together, stacked), alone):
+        for a, b in zip(found, wanted, strict=True):
+            close(a.double(), b)
+    folded = vmap(lambda one: ours(tree.row(stacked, 0), one))(x[:1])  # many batches, one model
+    close(folded.logits[0].double(), expected[0].logits)
+
+
+def test_what_follows_a_loss_may_work_in_place() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    logits, teacher = torch.randn(MODELS, 4, 3, requires_grad=True), torch.randn(MODELS, 4, 3)
+    y = torch.randint(0, 3, (MODELS, 4))
+
+    def total(z: Tensor, labels: Tensor, t: Tensor) -> Tensor:
+        entropy = F.cross_entropy(z, labels, reduction="none").exp_()
+        return entropy.sum() + F.cosine_similarity(z, t, dim=-1).mul_(2).exp_().sum()
+
+    def slopes(of: Any) -> Tensor:
+        return torch.autograd.grad(of().sum(), logits)[0]
+
+    for of in (lambda: vmap(total)(logits, y, teacher), lambda: total(logits[0], y[0], teacher[0])):
+        expected = slopes(of)
+        with Losses():
+            close(slopes(of), expected)
+
+
+def test_a_convolution_called_with_fewer_arguments() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Called(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(4, 4, 3, 3) / 6), nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.conv2d(F.conv2d(x, self.weight), self.weight, self.bias)
+            return F.conv2d(F.conv2d(x, self.weight, self.bias, 1), self.weight, self.bias, 1, 1).flatten(1)
+
+    net, x = Net(Called()), torch.randn(BATCH, 4, 9, 9)
+    weights = weights_of(Called())
+    close(StackedNet(net, "ieee")(weights, x), net(weights, x))
+
+
 class Tied(nn.Module):
     """One layer used twice, one whose output is needed with and without ReLU, one with a computed weight, one plain."""
 
@@ -134,12 +243,12 @@ def test_only_gradients_nobody_adds_to_are_made_aside(monkeypatch: pytest.Monkey
     pytest.importorskip("triton", reason="the kernels are written in Triton")
     made: list[torch.Size] = []
 
-    def note(work: Any, *_: Any) -> Any:
+    def note(_branch: Branch, work: Any, *_: Any) -> Any:
         found = work()
         made.append(found[0].shape)
         return found
 
-    monkeypatch.setattr(layers, "aside", note)
+    monkeypatch.setattr(Branch, "run", note)
     net, x = Net(Tied()), torch.randn(MODELS, BATCH, 4)
     weights = tree.map_tree(
         lambda leaf: leaf.requires_grad_(True), tree.stack([weights_of(Tied()) for _ in range(MODELS)])
@@ -209,29 +318,162 @@ class Tiny(nn.Module):
         return self.out(self.pool(torch.relu(self.conv(x))).flatten(1))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
-def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    from fedssd.core.contract import Auxiliary, Method
-    from fedssd.core.plan import Schedule
-    from fedssd.core.round import ClientStore, first_state, open_round
-    from fedssd.methods.registry import build_local
+AUGMENTED = Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,))
 
+
+def assert_same_round(
+    local: Local,
+    pipeline: Pipeline = AUGMENTED,
+    runs: int = 2,
+    width: int = 4,
+    solver: SGD | None = None,
+    module: type[nn.Module] = Tiny,
+    notices: list[str] | None = None,
+) -> None:
+    """A round of two clients a run, with kernels and without; nothing is said, unless ``notices`` are wanted."""
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (12, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (12,))
-    world = World(x, y, x, y, 3, Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,)))
-    net, method = Net(Tiny()), Method(build_local(name))
-    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(Tiny()))
+    world = World(x, y, x, y, 3, pipeline)
+    net, method = Net(module()), Method(local, solver=solver or SGD())
+    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module()))
     auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
     sent = open_round(net, method, first_state(method, weights), auxiliary)
     rows = [torch.arange(5), torch.arange(5, 12)]
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
-    jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in (0, 1)]
-    plain, ours = (VectorisedEngine(net, world, Schedule(2, 4), kernels=k) for k in (False, True))
+    jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]
+    said: list[str] = [] if notices is None else notices
+    plain, ours = (
+        VectorisedEngine(net, world, Schedule(2, 4), width=width, kernels=k, notice=said.append) for k in (False, True)
+    )
     for expected, found in zip(plain.train(jobs), ours.train(jobs), strict=True):
         close(found.local, expected.local)
         close(found.figures, expected.figures)
     close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
+    assert ours.kernels == (not said)
+    assert not said or notices is not None
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
+def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
+    assert_same_round(build_local(name))
+
+
+@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda z, y: F.cross_entropy(input=z, target=y, reduction="none"),
+        lambda z, y: F.cross_entropy(z, target=torch.where(y == 0, -100, y), reduction="none"),
+        lambda z, y: F.cross_entropy(z, torch.where(y == 0, -1, y), ignore_index=-1, reduction="none"),
+        lambda z, y: F.cosine_similarity(x1=z, x2=z.detach() + y[:, None], dim=-1),
+    ],
+    ids=["by name", "some ignored", "some ignored by another number", "cosine by name"],
+)
+def test_losses_called_in_other_ways(call: Any, stacked: bool) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    torch.manual_seed(0)
+    logits, y = torch.randn(MODELS, 6, 3, requires_grad=True), torch.arange(6).expand(MODELS, 6) % 3
+
+    def values() -> tuple[Tensor, ...]:
+        found = vmap(call)(logits, y) if stacked else call(logits[0], y[0])
+        return found.detach(), *torch.autograd.grad(found.square().sum() + found.sum(), logits)
+
+    expected = values()
+    with Losses():
+        close(values(), expected)
+
+
+def test_a_solver_with_whole_numbers() -> None:
+    assert_same_round(Local(), solver=SGD(lr=1, momentum=0, weight_decay=0))
+
+
+@pytest.mark.parametrize("bias", [lambda b: b[::2], lambda b: b[:1].expand(3)], ids=["every second", "one for all"])
+def test_a_bias_with_gaps(bias: Any) -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Gaps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.weight, bias(self.bias))
+
+    net, x = Net(Gaps()), torch.randn(MODELS, BATCH, 4)
+    weights = tree.stack([weights_of(Gaps()) for _ in range(MODELS)])
+    expected, found = (vmap(lambda w, one, n=n: n(w, one))(weights, x) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
+
+
+def test_a_model_whose_features_differ_with_kernels_goes_without() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Odd(Tiny):
+        def forward(self, x: Tensor) -> Outputs:
+            hidden = self.conv(x)
+            features = 1.0 * isinstance(hidden, Tensor) * torch.ones_like(x).flatten(1)  # ours is no tensor yet
+            return Outputs(super().forward(x), features)
+
+    said: list[str] = []
+    assert_same_round(Local(), module=Odd, notices=said)
+    assert said == [
+        "vectorised: our kernels do not fit this model (it answers otherwise with them), going on with PyTorch's layers"
+    ]
+
+
+@dataclass(frozen=True)
+class Steep(Local):
+    """Targets that are gradients: of the sent model's weights on the batch, and of each sample's pixels."""
+
+    name: ClassVar[str] = "steep"
+
+    def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
+        weights = sent["weights"]
+
+        def loss(params: Tree, x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(net({**weights, "params": params}, x).logits, y, reduction="none").sum()
+
+        slope = torch.func.grad(loss)(weights["params"], batch.x, batch.y)
+        one = lambda x, y: loss(weights["params"], x[None], y[None])  # noqa: E731
+        pixels = vmap(torch.func.grad(one))(batch.x, batch.y)
+        bend = vmap(torch.func.jacrev(lambda x: net(weights, x[None]).logits[0]))(batch.x).flatten(2).sum(-1)  # [B, K]
+        return {"slope": slope["out.bias"], "pixels": pixels.flatten(1).norm(dim=1), "bend": bend}
+
+    def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
+        own = torch.func.grad(lambda z: F.cross_entropy(z, batch.y, reduction="none").sum())(out.logits)
+        pull = ((out.logits - target["bend"]) * target["slope"]).sum(-1) * target["pixels"]
+        return 0.1 * pull + own.square().sum(-1)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
+def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> None:
+    assert_same_round(Steep(), pipeline, runs, width)
+
+
+def test_a_model_may_differentiate() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Forces(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.out = nn.Conv2d(1, 2, 3), nn.Linear(16, 3)
+
+        def forward(self, x: Tensor) -> Outputs:
+            seen = self.conv(x)  # asked for inside only
+            push = torch.func.grad(lambda one: (torch.relu(self.conv(one)).square() * torch.relu(seen)).sum())(x)
+            return Outputs(self.out(push.flatten(1)), seen.flatten(1))
+
+    torch.manual_seed(0)
+    net, x = Net(Forces()), torch.randn(MODELS, BATCH, 1, 4, 4)
+    weights = tree.stack([weights_of(Forces()) for _ in range(MODELS)])
+    weights = tree.map_tree(lambda leaf: leaf.requires_grad_(True), weights)
+    expected, found = (vmap(lambda w, one, n=n: n.train(w, one)[0])(weights, x) for n in (net, StackedNet(net, "ieee")))
+    close(found, expected)
+    for ours, theirs in zip(gradients(found, weights), gradients(expected, weights), strict=True):
+        close(ours, theirs)
 
 
 @pytest.mark.parametrize("call", [F.max_pool2d, torch.max_pool2d])
@@ -262,3 +504,55 @@ def test_the_pool_on_the_cpu_is_torchs(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(found, expected.detach(), rtol=0, atol=0)
     (wanted,) = torch.autograd.grad(expected, x, slope)
     torch.testing.assert_close(cpu_pool.pool_gradient(x.detach(), slope), wanted, rtol=0, atol=0)
+
+
+class Stream:
+    """Stands in for a device's stream, and knows whom it waited for."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.waited = name, []
+
+    def wait_stream(self, other: Stream) -> None:
+        self.waited.append(other.name)
+
+
+def test_each_thread_works_aside_on_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, taken = {}, threading.local()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: getattr(taken, "stream", None) or main[taken.name])
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        taken.stream = stream
+        yield
+        taken.stream = None
+
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    both = threading.Barrier(2)
+
+    def step(name: str) -> tuple[str, str, Branch]:
+        taken.name, second = name, Stream(f"{name}'s second")
+        main[name] = Stream(name)
+        both.wait()
+        with beside(second):  # type: ignore[arg-type]
+            both.wait()  # the other is inside too
+            there = branch()
+            forth = there.run(lambda: torch.cuda.current_stream().name)
+
+            def back() -> str:  # in a thread of autograd's, which has no step of its own
+                taken.name = name
+                assert branch().run(lambda: torch.cuda.current_stream().name) == name
+                return there.run(lambda: torch.cuda.current_stream().name)
+
+            with ThreadPoolExecutor(1) as autograd:
+                returned = autograd.submit(back).result()
+            both.wait()
+        assert second.waited == [name] * 3  # as it began, and before each work
+        assert main[name].waited == [second.name]  # at the end
+        assert branch().run(lambda: torch.cuda.current_stream().name) == name
+        return forth, returned, there
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, found in [(name, pool.submit(step, name)) for name in ("a", "b")]:
+            forth, returned, there = found.result()
+            assert forth == returned == f"{name}'s second"
+            assert not there._read

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -23,6 +26,7 @@ from fedssd.data.augment import Pipeline, pipeline
 from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.engines.vectorised.engine import _arithmetic
 from fedssd.engines.vectorised.layout import idle, ladder, rungs
 from fedssd.engines.vectorised.trace import Checked, record
 from fedssd.methods.registry import LOCALS, SERVERS
@@ -173,6 +177,43 @@ def first_jobs(setting: Setting, methods: Sequence[Method], round_: int = 0) -> 
     ]
 
 
+class Counting(nn.Module):
+    """Buffers of several types, which the forward pass uses and changes, and batch norm between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.norm, self.out = nn.Linear(16, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES)
+        self.register_buffer("seen", torch.tensor(2**53 + 1))  # which no float holds
+        self.register_buffer("order", torch.arange(15, -1, -1))
+        self.register_buffer("open", torch.arange(6) % 3 > 0)
+        self.register_buffer("toggle", torch.zeros(2, 2, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += 2
+            self.toggle.logical_not_()
+        features = torch.relu(self.norm(self.hidden(x.flatten(1)[:, self.order])))
+        return self.out(torch.where(self.open, features, 0.0))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("spec", ["fedavg", "moon"])
+def test_buffers_of_other_types_stay_what_they_are(spec: str, width: int) -> None:
+    setting = Setting(batch_norm=True)
+    module = Counting().double()
+    setting.net, setting.weights = Net(module), weights_of(module)
+    assert_agree(setting, several(spec, 2), width=width)
+    _, engine = setting.engines(width=width)
+    jobs = first_jobs(setting, several(spec, 1))
+    (trained,) = engine.train(jobs)
+    buffers = trained.local["buffers"]
+    assert list(buffers) == list(setting.weights["buffers"])
+    steps = [setting.schedule.steps(len(rows)) for rows in jobs[0].rows]
+    assert buffers["seen"].tolist() == [2**53 + 1 + 2 * count for count in steps]
+    assert buffers["toggle"].tolist() == [[[count % 2 == 1] * 2] * 2 for count in steps]
+    assert torch.equal(buffers["open"], module.open.expand(COHORT, -1))
+
+
 def test_jobs_that_do_not_share_a_program_are_refused() -> None:
     setting = Setting()
     _, engine = setting.engines()
@@ -185,6 +226,31 @@ def test_jobs_that_do_not_share_a_program_are_refused() -> None:
     rounds = [*first_jobs(setting, several("fedavg", 1)), *first_jobs(setting, several("fedavg", 1), round_=1)]
     with pytest.raises(ValueError, match="one round"):
         engine.train(rounds)
+
+
+@dataclass(frozen=True)
+class PartWay(Server):
+    """Holds every step back, by a number and a switch of its own."""
+
+    name: ClassVar[str] = "part-way"
+    rest: float = 0.5
+    heads: bool = False
+
+    def hold(self, sent: Tree, before: Tree, after: Tree) -> Tree:
+        held = tree.map_tree(lambda old, new: old + self.rest * (new - old), before, after)
+        return {**held, "out.bias": before["out.bias"]} if self.heads else held
+
+
+def test_a_server_half_that_holds_back_does_so_by_its_own_numbers() -> None:
+    setting = Setting()
+    reference, engine = setting.engines()
+    runs = [Method(Local(), PartWay(rest, heads)) for rest in (0.5, 0.1) for heads in (False, True)]
+    for methods in (runs[:1], runs[1:2], runs[2:3], runs[0::2]):  # one after another, and two numbers side by side
+        jobs = first_jobs(setting, methods)
+        for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
+            torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+    with pytest.raises(ValueError, match=r"heads=False.*heads=True"):
+        engine.train(first_jobs(setting, runs[:2]))
 
 
 def test_running_out_of_memory_halves_the_width_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,13 +358,14 @@ def test_targets_that_depend_on_the_batch_are_asked_for_each_batch(way: str) -> 
     assert_agree(setting, [Method(InCompany(way))])
 
 
-def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up() -> None:
+@pytest.mark.parametrize("start", [0.0, 2**40])  # among integers one is not close to the next
+def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up(start: float) -> None:
     outside = [torch.ones(1)]
 
     def step(state: Tensor, x: Tensor) -> None:
-        state.add_(x * outside[0])  # taken for a constant
+        state.add_((x * outside[0]).to(state.dtype))  # taken for a constant
 
-    state = torch.zeros(1)
+    state = torch.tensor([start])
     recorded = record(step, (state, torch.ones(1)))
     assert isinstance(recorded, Checked)
     for round_ in (1.0, 10.0, 100.0):
@@ -306,18 +373,35 @@ def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up() -> None:
         recorded.new_round()
         for _ in range(2):
             recorded(state, torch.ones(1))
-    assert state.tolist() == [222]
+    assert state.tolist() == [start + 222]
 
 
-def test_a_step_that_writes_into_a_constant_is_not_recorded() -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda kept, x: kept.add_(x),
+        lambda kept, x: torch.add(kept, x, out=kept),
+        lambda kept, x: torch._foreach_add_([kept], [x]),
+        lambda kept, x: kept[:1].copy_(kept + x),
+    ],
+    ids=["in place", "out", "a list", "a view"],
+)
+def test_a_step_that_writes_into_a_constant_is_not_recorded(write: Any) -> None:
     kept = torch.zeros(1)
 
     def step(state: Tensor, x: Tensor) -> None:
-        kept.add_(x)
+        write(kept, x)
         state.copy_(kept)
 
     state = torch.zeros(1)
     assert record(step, (state, torch.zeros(1))) is step
+
+
+def test_a_step_that_turns_a_tensor_round_in_place_is_not_recorded() -> None:
+    def step(state: Tensor, x: Tensor) -> None:
+        state.add_(x + x.detach().t_().t())  # of the same memory, but x itself stays as it was
+
+    assert record(step, (torch.zeros(2, 3), torch.ones(2, 3))) is step
 
 
 def test_a_step_that_works_behind_the_recorder_s_back_is_not_recorded() -> None:
@@ -336,3 +420,47 @@ def test_auto_batches_small_models_and_accelerators() -> None:
     assert choose_engine("cpu", 62_006, 3072, 10, 1)[0] == "reference"
     assert choose_engine("cpu", 6_000, 64, 1, 1)[0] == "reference"
     assert choose_engine("cuda", 23_000_000, 3072, 10, 1)[0] == "vectorised"
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["nets of their own", "one net"])
+def test_two_engines_in_two_threads_do_not_mix(shared: bool) -> None:
+    settings = [Setting(), Setting()]
+    settings[1].weights = tree.map_tree(lambda leaf: 1.5 * leaf, settings[1].weights)
+    if shared:
+        settings[1].net = settings[0].net
+    work = [(setting, several(spec, 2)) for setting, spec in zip(settings, ("fedssd", "moon"), strict=True)]
+
+    def played(setting: Setting, methods: list[Method]) -> list[Any]:
+        return setting.play(setting.engines()[1], methods)
+
+    expected = [played(*one) for one in work]
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # let them come between each other as often as can be
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = [future.result() for future in [pool.submit(played, *one) for one in work]]
+    finally:
+        sys.setswitchinterval(between)
+    for a, b in zip(tensors(expected), tensors(found), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_device_s_arithmetic_is_one_thread_s_at_a_time() -> None:
+    switch, device = torch.backends.cuda.matmul, torch.device("cuda")
+    before, within, came = switch.fp32_precision, threading.Event(), threading.Event()
+
+    def first() -> str:
+        with _arithmetic(device, "tf32", benchmark=False):
+            within.set()
+            came.wait(0.2)
+            return switch.fp32_precision
+
+    def second() -> str:
+        within.wait()
+        with _arithmetic(device, "fp32", benchmark=False):
+            came.set()
+            return switch.fp32_precision
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [future.result() for future in [pool.submit(first), pool.submit(second)]] == ["tf32", "ieee"]
+    assert switch.fp32_precision == before

@@ -48,7 +48,8 @@ def test_frozen_parameters_stay_as_they_are() -> None:
     assert not torch.equal(weights["params"]["2.weight"], before["2.weight"])
 
 
-def test_tables_of_integers_survive() -> None:
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+def test_tables_of_integers_survive(engine: str) -> None:
     class Indexed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -58,7 +59,9 @@ def test_tables_of_integers_survive() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.out(x[:, self.order])
 
-    assert torch.equal(own(Indexed()).weights["buffers"]["order"], torch.tensor([4, 3, 2, 1, 0]))
+    found = own(Indexed(), engine=engine).weights["buffers"]["order"]
+    assert torch.equal(found, torch.tensor([4, 3, 2, 1, 0]))
+    assert found.dtype == torch.int64
 
 
 def test_a_model_that_draws_numbers_in_its_forward_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -22,6 +23,13 @@ class Outputs(NamedTuple):
     features: Tensor  # [B, D], what MOON compares
 
 
+class _Modules(threading.local):
+    """A module in both modes, for every thread its own: while it is called it holds the weights it is called with."""
+
+    def __init__(self, skeleton: nn.Module) -> None:
+        self.evaluating, self.training = deepcopy(skeleton).eval(), deepcopy(skeleton).train()
+
+
 class Net:
     """A module that holds no numbers: ``net(weights, x)`` and ``net.train(weights, x)``.
 
@@ -35,18 +43,17 @@ class Net:
         for layer in skeleton.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 layer.num_batches_tracked = None  # unused at fixed momentum
-        self._evaluating = deepcopy(skeleton).eval()
-        self._training = skeleton.train()
+        self._modules = _Modules(skeleton)
         self.has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in skeleton.modules())
 
     def __call__(self, weights: Tree, x: Tensor) -> Outputs:
         """Evaluation mode: what teachers and tests see."""
-        return outputs(functional_call(self._evaluating, {**weights["params"], **weights["buffers"]}, (x,)))
+        return outputs(functional_call(self._modules.evaluating, {**weights["params"], **weights["buffers"]}, (x,)))
 
     def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
         """Training mode: the outputs, and the buffers as batch norm leaves them."""
         buffers = tree.map_tree(torch.clone, weights["buffers"])  # mutated in place by batch norm
-        found = functional_call(self._training, {**weights["params"], **buffers}, (x,))
+        found = functional_call(self._modules.training, {**weights["params"], **buffers}, (x,))
         return outputs(found), buffers
 
 

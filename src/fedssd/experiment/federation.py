@@ -66,7 +66,7 @@ class Federation:
     weights: Tree  # by model where models differ
     method: Method
     schedule: Schedule
-    batchable: bool  # whether the vectorised engine can run the model: under vmap, with floating-point weights only
+    batchable: bool  # whether the vectorised engine can run the model: under vmap
     notes: tuple[str, ...]
 
     @property
@@ -322,8 +322,6 @@ def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) ->
     (first, _), (second, _) = net.train(weights, x), net.train(weights, x)
     if not torch.equal(first.logits, second.logits):
         raise UserError("the model gives two answers to one batch in training mode: it draws its own random numbers")
-    if not all(leaf.is_floating_point() for leaf in tree.leaves(weights)):
-        return False  # a batch of models keeps its numbers in one buffer
     twice = tree.map_tree(lambda w: torch.stack([w, w]), weights)
     try:
         torch.func.vmap(lambda w: net.train(w, x)[0].logits)(twice)

@@ -78,10 +78,8 @@ def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str
     """Which engine runs this many runs like this one, and why."""
     if not federation.batchable:
         if federation.recipe.engine == "vectorised":
-            raise UserError(
-                "the vectorised engine cannot batch this model (vmap refuses it, or it holds integers): use reference"
-            )
-        return "reference", "this model cannot be batched: vmap refuses it, or it holds integers"
+            raise UserError("the vectorised engine cannot batch this model (vmap refuses it): use reference")
+        return "reference", "this model cannot be batched: vmap refuses it"
     sample = federation.dataset.x_train[0].numel()
     largest = max(federation.models.values(), key=tree.size_in_bytes)
     return pick_engine(federation.recipe.engine, device, largest, sample, cohort_size(federation), runs)

@@ -59,7 +59,8 @@ def _gather(
 def covers(pipeline: Pipeline, images: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernel does what this pipeline does."""
     plain = not (pipeline.rotate or pipeline.cutout)
-    return plain and images.dtype == torch.uint8 and images.ndim == 4 and dtype == torch.float32
+    stored = images.dtype == torch.uint8 and images.ndim == 4 and images.is_contiguous()
+    return plain and stored and dtype == torch.float32
 
 
 class Visits(NamedTuple):

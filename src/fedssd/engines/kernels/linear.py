@@ -98,6 +98,8 @@ def _launch(
     inner = a.shape[2]
     if gate is not None and gate.stride()[1:] != a.stride()[1:]:
         a, gate = _alike(a, gate)
+    if bias is not None and bias.stride(1) != 1:
+        bias = bias.contiguous()
     size = min(tile.rows, max(16, int(triton.next_power_of_2(rows))))
     across = min(tile.columns, max(16, int(triton.next_power_of_2(columns))))
     depth = min(tile.inner, max(16, int(triton.next_power_of_2(inner))))

@@ -41,7 +41,7 @@ def _entropy(logits, y, out, probability, count, K: tl.constexpr, BK: tl.constex
     total = 1 + others
     logarithm = tl.where(total == 1, others, tl.log(total) * (others / tl.where(total == 1, 1.0, total - 1)))
     own = tl.sum(tl.where(k == label[:, None], z, 0.0), 1)
-    tl.store(out + place, logarithm - own, mask=live)
+    tl.store(out + place, tl.where(label < 0, 0.0, logarithm - own), mask=live)
     tl.store(probability + cell, power / total[:, None], mask=known)
 
 
@@ -49,14 +49,18 @@ def _entropy(logits, y, out, probability, count, K: tl.constexpr, BK: tl.constex
 def _entropy_gradient(probability, y, slope, out, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     p = tl.load(probability + cell, mask=known, other=0.0)
-    own = tl.arange(0, BK)[None, :] == tl.load(y + place, mask=live, other=0)[:, None]
+    label = tl.load(y + place, mask=live, other=0)[:, None]
+    own = tl.arange(0, BK)[None, :] == label
     g = tl.load(slope + place, mask=live, other=0.0)
     rest = tl.sum(tl.where(own, 0.0, p), 1)  # one less the label's probability, with all its digits
-    tl.store(out + cell, tl.where(own, -rest[:, None], p) * g[:, None], mask=known)
+    tl.store(out + cell, tl.where(label < 0, 0.0, tl.where(own, -rest[:, None], p) * g[:, None]), mask=known)
 
 
 def entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of logits [M, B, K] with labels [M, B], and the probabilities its gradient needs."""
+    """Cross-entropy of logits [M, B, K] with labels [M, B], and the probabilities its gradient needs.
+
+    A label below zero marks a sample that is left out: zero, with a gradient of zero.
+    """
     logits, y = logits.contiguous(), y.contiguous()
     out, probability = logits.new_empty(y.shape), torch.empty_like(logits)
     _entropy[_grid(logits)](logits, y, out, probability, logits.shape[1], *_sizes(logits))

@@ -3,6 +3,9 @@
 A function mode sees every torch function of a forward pass. A convolution or a linear layer that the kernels cover is
 not run at once: a placeholder stands for its output until it is known what follows, so that ReLU and pool go into the
 same launch. Whatever else touches the placeholder gets the plain output.
+
+Inside ``torch.func.grad`` and its like nothing is ours: such a gradient may be taken of many models or samples at once,
+and differentiated again, and the kernels' gradients allow for neither.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from fedssd.core.net import Net, Outputs
 from fedssd.core.randomness import bits
 from fedssd.core.step import cross_entropy, mean_loss
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels import layers
+from fedssd.engines.kernels.differentiable import layers, losses
 from fedssd.methods.distillation import confusion_counts
 from fedssd.methods.fedssd import distillation_weights, shares, weighted_square
 
@@ -56,11 +59,22 @@ class Losses(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if _differentiating():
+            return func(*args, **kwargs)
         if func is F.cross_entropy and _each_sample(*args, **kwargs) and _few_classes(args[0]):
-            return layers.entropy(*args[:2])
+            return losses.entropy(*args[:2])
         ours = _LOSSES.get(func)
         found = None if ours is None else ours(*args, **kwargs)
         return func(*args, **kwargs) if found is None else found
+
+
+_SLOPES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+
+
+def _differentiating() -> bool:
+    """Whether a hook or a model takes a gradient of its own here, by torch.func."""
+    levels = torch._C._functorch.get_interpreter_stack()
+    return levels is not None and any(level.key() in _SLOPES for level in levels)
 
 
 def _learns(tensor: Tensor) -> bool:
@@ -76,7 +90,7 @@ def _weighted_square(
     if not (_few_classes(logits) and isinstance(m_max, Tensor)) or _learns(teacher) or _learns(weight):
         return None
     teacher, weight = teacher.expand_as(logits), weight.expand_as(logits)
-    return layers.weighted_square(logits, teacher, weight, m_max, square == "inside", reduction == "mean")
+    return losses.weighted_square(logits, teacher, weight, m_max, square == "inside", reduction == "mean")
 
 
 def _distillation_weights(
@@ -85,31 +99,31 @@ def _distillation_weights(
     numbers = isinstance(floor, Tensor) and isinstance(exponent, Tensor)
     if not (numbers and _few_classes(logits, MOST_CREDIBLE)) or _learns(logits):
         return None
-    return layers.distillation_weights(logits, y, credibility, floor, exponent)  # type: ignore[arg-type]
+    return losses.distillation_weights(logits, y, credibility, floor, exponent)  # type: ignore[arg-type]
 
 
 def _shares(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    return layers.shares(weight) if _few_classes(weight) and not _learns(weight) else None
+    return losses.shares(weight) if _few_classes(weight) and not _learns(weight) else None
 
 
 def _cosine(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor | None:
     same = x1.shape == x2.shape and dim in (-1, x1.ndim - 1) and x2.dtype == torch.float32
-    return layers.cosine(x1, x2, eps) if same and _few_classes(x1) and not _learns(x2) else None
+    return losses.cosine(x1, x2, eps) if same and _few_classes(x1) and not _learns(x2) else None
 
 
 def _mean_loss(mask: Tensor, *terms: Tensor) -> tuple[Tensor, Tensor] | None:
     plain = mask.ndim == 1 and len(mask) <= MOST_SAMPLES and all(term.dtype == torch.float32 for term in (mask, *terms))
     fixed = not any(_learns(term) for term in (mask, *terms[2:]))
-    return layers.mean_loss(mask, *terms) if plain and fixed and len(terms) <= MOST_TERMS else None
+    return losses.mean_loss(mask, *terms) if plain and fixed and len(terms) <= MOST_TERMS else None
 
 
 def _confusion_counts(logits: Tensor, y: Tensor, classes: int) -> Tensor | None:
     covered = logits.ndim == 3 and logits.dtype == torch.float32 and logits.shape[-1] == classes <= MOST_CLASSES
-    return layers.confusion_counts(logits, y) if covered else None
+    return losses.confusion_counts(logits, y) if covered else None
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor | None:
-    return layers.entropy(logits, y) if _few_classes(logits) else None
+    return losses.entropy(logits, y) if _few_classes(logits) else None
 
 
 _LOSSES: dict[Any, Callable[..., Any]] = {
@@ -168,7 +182,7 @@ class _Pending:
 
     def rectified(self, in_place: bool) -> Any:
         if self._found is not None:
-            return torch.relu(self._found)
+            return torch.relu_(self._found) if in_place else torch.relu(self._found)
         after = self if in_place else _Pending(self._run, self._args, self._uses, self._poolable)
         after._relu = True
         return after
@@ -193,8 +207,8 @@ def _delegate(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "neg", "abs", "getitem", "len", "iter",
-    "lt", "le", "gt", "ge", "matmul",
+    "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "truediv", "rtruediv", "itruediv", "pow",
+    "neg", "abs", "matmul", "getitem", "setitem", "len", "iter", "lt", "le", "gt", "ge", "eq", "ne",
 ):  # fmt: skip
     setattr(_Pending, f"__{_name}__", _delegate(f"__{_name}__"))
 
@@ -259,8 +273,11 @@ class _Layers(TorchFunctionMode):
             if func in _POOLS and _halves(*args, **kwargs):
                 return args[0].pooled()
         args, kwargs = _settled(args), _settled(kwargs)
+        if func in _OURS and _differentiating():
+            self._uses.note((args, tuple(kwargs.values())))
+            return func(*args, **kwargs)
         if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):
-            x, weight, bias, _, padding = [*args, None, 1, 0][:5] if len(args) < 5 else args[:5]
+            x, weight, bias, _, padding = (*args, *(None, 1, 0)[len(args) - 2 :])[:5]
             self._uses.note(x)
             lone = self._uses.lone(weight, bias)
             return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0], lone), self._uses, True)
@@ -278,6 +295,7 @@ class _Layers(TorchFunctionMode):
 _RELUS = (torch.relu, F.relu, Tensor.relu, torch.relu_, F.relu_, Tensor.relu_)
 _IN_PLACE = (torch.relu_, F.relu_, Tensor.relu_)
 _POOLS = (torch.max_pool2d, F.max_pool2d, getattr(F, "_max_pool2d", None))  # by the layer, its function, its inner one
+_OURS = (F.conv2d, F.linear, *_POOLS)
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
@@ -22,7 +24,7 @@ from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
 from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
-from fedssd.engines.vectorised.flat import Flat
+from fedssd.engines.vectorised.flat import Flat, FlatByType
 from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
 from fedssd.engines.vectorised.layout import (
     CHEAP_RUNGS,
@@ -88,7 +90,7 @@ class VectorisedEngine:
             return self._by_public_size(jobs, sizes)
         self._try_kernels(jobs[0])
         self._choose_width(jobs[0])
-        with _arithmetic(self.precision, benchmark=self._alone(1)):
+        with _arithmetic(self.world.device, self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
             done: list[Trained] = []
             order: list[Member] = []
@@ -113,7 +115,7 @@ class VectorisedEngine:
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
         size = self._footprint(tree.row(models, 0))
-        with _arithmetic(self.precision, benchmark=False):
+        with _arithmetic(self.world.device, self.precision, benchmark=False):
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
             block = sizing.evaluation_block(size, width, self.world.device)
@@ -148,15 +150,14 @@ class VectorisedEngine:
         weights = job.method.local.start(job.sent, tree.row(job.memories, 0))
         pair = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), weights)
         some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
-        with torch.no_grad(), _arithmetic("fp32", benchmark=False):
+        with torch.no_grad(), _arithmetic(self.world.device, "fp32", benchmark=False):
             expected = over_models(self._plain, 2, (False, True))(pair, some)
             try:
                 found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, some)
             except Exception as error:  # a model may do anything with what it takes for a tensor
                 why = f"{type(error).__name__}: {error}".splitlines()[0]
             else:
-                size = float(expected.logits.abs().max())
-                if torch.allclose(found.logits, expected.logits, rtol=0, atol=1e-3 * size, equal_nan=True):
+                if all(_alike(*pair) for pair in zip(found, expected, strict=True)):
                     return
                 why = "it answers otherwise with them"
         self.kernels = False
@@ -259,7 +260,7 @@ class VectorisedEngine:
                 del self._programs[next(iter(self._programs))]
             one, alone = tree.row(weights, 0), self._alone(width)
             step = Step(
-                job.method, net, Flat(one["params"], alone), Flat(one["buffers"]), cohort.one_run, masked,
+                job.method, net, Flat(one["params"], alone), FlatByType(one["buffers"]), cohort.one_run, masked,
                 asks=teachers.inside, kernels=self.kernels and not alone,
             )  # fmt: skip
             size = self._footprint(one)
@@ -296,6 +297,12 @@ class VectorisedEngine:
         return found
 
 
+def _alike(found: Tensor, expected: Tensor) -> bool:
+    """Equal but for rounding."""
+    size = float(expected.abs().max())
+    return torch.allclose(found, expected, rtol=0, atol=1e-3 * size, equal_nan=True)
+
+
 def _check(precision: str, world: World, width: int | None) -> None:
     if precision not in PRECISIONS:
         raise ValueError(f"precision expects one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -305,19 +312,29 @@ def _check(precision: str, world: World, width: int | None) -> None:
         raise ValueError(f"width expects at least 1 model, got {width}")
 
 
+_switching = threading.RLock()
+
+
 @contextmanager
-def _arithmetic(precision: str, benchmark: bool) -> Iterator[None]:
-    """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this."""
+def _arithmetic(device: torch.device, precision: str, benchmark: bool) -> Iterator[None]:
+    """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this.
+
+    The switches are the process's, so engines on a device that train from several threads take turns.
+    """
+    if device.type != "cuda":
+        yield
+        return
     switches: tuple[tuple[Any, str, Any], ...] = (
         (torch.backends.cuda.matmul, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),
         (torch.backends.cudnn.conv, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),  # type: ignore[attr-defined]
         (torch.backends.cudnn, "benchmark", benchmark and not torch.are_deterministic_algorithms_enabled()),
     )
-    before = [getattr(place, name) for place, name, _ in switches]
-    for place, name, value in switches:
-        setattr(place, name, value)
-    try:
-        yield
-    finally:
-        for (place, name, _), value in zip(switches, before, strict=True):
+    with _switching:
+        before = [getattr(place, name) for place, name, _ in switches]
+        for place, name, value in switches:
             setattr(place, name, value)
+        try:
+            yield
+        finally:
+            for (place, name, _), value in zip(switches, before, strict=True):
+                setattr(place, name, value)

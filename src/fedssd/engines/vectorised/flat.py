@@ -1,4 +1,8 @@
-"""A dictionary of stacked leaves [M, …] as one buffer [M, P]: one update, one copy, one gradient for all of them."""
+"""A dictionary of stacked leaves [M, …] as one buffer [M, P]: one update, one copy, one gradient for all of them.
+
+Leaves of other types, such as a counter or a mask among a model's buffers, have a buffer for each type: beside floats
+an integer would come back as one, and a large one as another number.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class Slot(NamedTuple):
 
 
 class Flat:
-    """The order and shapes of the leaves in a buffer."""
+    """The order and shapes of the leaves in a buffer, all of one type."""
 
     def __init__(self, one: dict[str, Tensor], channels_last: bool = False) -> None:
         """``one`` is a single model's dictionary, leaves without the axis of models."""
@@ -48,6 +52,31 @@ class Flat:
         if not self.slots:
             return like.new_zeros(like.shape[0], 0)
         return torch.cat([_row(slot, stacked[slot.name]) for slot in self.slots], dim=1)
+
+
+class FlatByType:
+    """Leaves of any types, those of each type in a buffer of their own."""
+
+    def __init__(self, one: dict[str, Tensor]) -> None:
+        """``one`` is a single model's dictionary, leaves without the axis of models."""
+        self.names = list(one)
+        types = {str(leaf.dtype): leaf.dtype for leaf in one.values()}
+        self.flats = {
+            kind: Flat({name: leaf for name, leaf in one.items() if leaf.dtype == dtype})
+            for kind, dtype in types.items()
+        }
+
+    def views(self, buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Buffers [M, Q] by type as leaves [M, …]."""
+        found = {name: leaf for kind, flat in self.flats.items() for name, leaf in flat.views(buffers[kind]).items()}
+        return {name: found[name] for name in self.names}
+
+    def pack(self, stacked: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Leaves [M, …] as buffers [M, Q] by type."""
+        return {
+            kind: torch.cat([_row(slot, stacked[slot.name]) for slot in flat.slots], dim=1)
+            for kind, flat in self.flats.items()
+        }
 
 
 def _shaped(slot: Slot, part: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fedssd.core.contract import Server
 from fedssd.core.plan import Schedule
 from fedssd.engines.base import Job
 
@@ -106,17 +107,23 @@ def same_program(jobs: Sequence[Job]) -> None:
             raise ValueError(f"jobs of one batch are at one round, got {first.round} and {job.round} (job {number})")
         if static_part(job) != static_part(first):
             raise ValueError(
-                f"jobs of one batch share a method and its words and switches, got {first.method.local} and "
-                f"{job.method.local} (job {number}): run them apart"
+                f"jobs of one batch share a method and its words and switches, got {first.method.local} with "
+                f"{first.method.server} and {job.method.local} with {job.method.server} (job {number}): run them apart"
             )
 
 
 def static_part(job: Job) -> tuple[Any, ...]:
     """What decides the program of a job: kinds and static fields of the local half and the solver, not their numbers.
 
-    Of the server half only what it freezes matters: the rest works between rounds, outside the engine.
+    The server half matters only where it holds parameters back: the rest works between rounds, outside the engine.
     """
-    return _static(job.method.local), _static(job.method.solver), type(job.method.server).hold
+    local, server, solver = job.method.local, job.method.server, job.method.solver
+    return _static(local), _static(solver), _static(server) if holds_back(server) else None
+
+
+def holds_back(server: Server) -> bool:
+    """Whether the server half has a say in a local step."""
+    return type(server).hold is not Server.hold
 
 
 def _static(value: object) -> Any:

@@ -64,7 +64,7 @@ class Program:
             if isinstance(function, Checked):
                 function.new_round()
         params = self.step.params.pack(weights["params"], context.samples)
-        buffers = self.step.buffers.pack(weights["buffers"], params)
+        buffers = self.step.buffers.pack(weights["buffers"])
         figures = params.new_zeros(len(params), len(self.step.names))
         self._context = _put(self._context, context)
         self._state = _put(self._state, State(params, torch.zeros_like(params), buffers, figures))
@@ -90,8 +90,8 @@ class Program:
     def weights(self) -> Tree:
         """The models as they are now, in tensors of their own."""
         assert self._state is not None
-        copied = self._state.params.clone(), self._state.buffers.clone()
-        return {"params": self.step.params.views(copied[0]), "buffers": self.step.buffers.views(copied[1])}
+        params, _, buffers, _ = _map(torch.clone, self._state)
+        return {"params": self.step.params.views(params), "buffers": self.step.buffers.views(buffers)}
 
     @property
     def figures(self) -> Tree:
@@ -114,7 +114,9 @@ class Program:
         _map(lambda old, found: old[: found.shape[0], : found.shape[1]].copy_(found), self._chunk, chunk)
 
     def _head(self, width: int) -> State:
-        return State(*(part[:width] for part in self._state or ()))
+        assert self._state is not None
+        found: State = _map(lambda part: part[:width], self._state)
+        return found
 
     def _rows(self, width: int) -> Context:
         assert self._context is not None
@@ -150,7 +152,7 @@ class Program:
             function(state, context, *self._now(width))
             self._place.add_(1)
 
-        kept = [part.clone() for part in state]
+        kept: State = _map(torch.clone, state)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -163,7 +165,7 @@ class Program:
             self._pool = torch.cuda.graph_pool_handle()
         with torch.cuda.graph(graph, pool=self._pool):  # no result outlives a replay, so all widths share their memory
             once()
-        _store(state, State(*kept))  # warm-up moved the models
+        _store(state, kept)  # warm-up moved the models
         self._place.zero_()
         return graph.replay
 
@@ -186,8 +188,7 @@ class Program:
 
 
 def _store(state: State, new: State) -> None:
-    for kept, found in zip(state, new, strict=True):
-        kept.copy_(found)
+    _map(lambda kept, found: kept.copy_(found), state, new)
 
 
 def _put(kept: Any, new: Any) -> Any:

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Batch, Local, Method, Server, numbers_of, with_numbers
+from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
 from fedssd.core.net import Net, Outputs
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels.aside import aside, beside, join
-from fedssd.engines.kernels.layers import pieces
+from fedssd.engines.kernels.aside import beside, branch
+from fedssd.engines.kernels.differentiable.layers import pieces
 from fedssd.engines.kernels.net import Losses
-from fedssd.engines.vectorised.flat import Flat
+from fedssd.engines.vectorised.flat import Flat, FlatByType
+from fedssd.engines.vectorised.layout import holds_back
 from fedssd.engines.vectorised.lift import over_models
 
 
@@ -26,7 +27,7 @@ class State(NamedTuple):
 
     params: Tensor  # [M, P]
     velocity: Tensor  # [M, P]
-    buffers: Tensor  # [M, Q]
+    buffers: Tree  # by type, each [M, Q]
     figures: Tensor  # [M, F] running sums over samples
 
 
@@ -40,8 +41,9 @@ class Context(NamedTuple):
 
 
 def method_numbers(method: Method) -> Tree:
-    """The numbers of a method that the step reads; the server half has none there."""
-    return {"local": numbers_of(method.local), "solver": numbers_of(method.solver)}
+    """The numbers of a method that the step reads; the server half's only where it has a say in a step."""
+    server = numbers_of(method.server) if holds_back(method.server) else {}
+    return {"local": numbers_of(method.local), "solver": numbers_of(method.solver), "server": server}
 
 
 def numbered(method: Method, numbers: Tree) -> Method:
@@ -62,7 +64,7 @@ class _Beside(Net):
 
     def train(self, weights: Tree, x: Tensor) -> tuple[Outputs, Tree]:
         found = self.net.train({**weights, "params": self.params}, x)
-        join()
+        branch().join()
         return found
 
 
@@ -74,7 +76,7 @@ class Step:
         method: Method,
         net: Net,
         params: Flat,
-        buffers: Flat,
+        buffers: FlatByType,
         one_run: bool,
         masked: bool,
         *,
@@ -86,7 +88,7 @@ class Step:
         self.one_run, self.masked, self.asks = one_run, masked, asks
         self.kernels = kernels
         # In place by our kernel, unless what was there before is still wanted.
-        self.in_place = kernels and type(method.solver) is SGD and type(method.server).hold is Server.hold
+        self.in_place = kernels and type(method.solver) is SGD and not holds_back(method.server)
         self._stream: torch.cuda.Stream | None = None
         self.names: list[str] = []
 
@@ -104,21 +106,24 @@ class Step:
 
     def _taken(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
         if self.asks:
-            target = aside(lambda: self._targets(context, x, y, mask), x, y, mask)
+            target = branch().run(lambda: self._targets(context, x, y, mask), x, y, mask)
         gradients, (buffers, sums) = gradient(
             lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
         )
         params, velocity = self._moved(state, context, gradients["flat"], mask)
-        params = self._held(context.sent, state.params, params)
-        packed = self.buffers.pack(tree.map_tree(torch.detach, buffers), state.params)
-        if self.in_place and not self.buffers.size:  # a client that is done adds zeros to its figures
+        params = self._held(context, state.params, params)
+        packed = self.buffers.pack(tree.map_tree(torch.detach, buffers))
+        if self.in_place and not packed:  # a client that is done adds zeros to its figures
             return State(params, velocity, packed, state.figures.add_(sums.detach()))
         moved = State(params, velocity, packed, state.figures + sums.detach())
         if not self.masked:
             return moved
         live = mask[:, :1] > 0  # [M, 1]; a batch has its first sample, unless the client is done
-        pairs = zip(moved, state, strict=True)
-        return State(*(new if new is old else torch.where(live, new, old) for new, old in pairs))
+
+        def kept(new: Tensor, old: Tensor) -> Tensor:
+            return new if new is old else torch.where(live, new, old)
+
+        return State(*(tree.map_tree(kept, *pair) for pair in zip(moved, state, strict=True)))
 
     def _moved(self, state: State, context: Context, gradients: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and velocity after the solver's step; in place, and only of live models, by our kernel."""
@@ -129,9 +134,12 @@ class Step:
             return found
         from fedssd.engines.kernels.solver import sgd_
 
-        numbers = context.numbers["solver"]
-        live = mask[:, 0] if self.masked else None
-        sgd_(state.params, state.velocity, gradients, numbers["lr"], numbers["momentum"], numbers["weight_decay"], live)
+        solver: SGD = with_numbers(self.method.solver, context.numbers["solver"])
+        lr, momentum, decay = (
+            number if isinstance(number, Tensor) else state.params.new_full((len(mask),), number)  # a static one
+            for number in (solver.lr, solver.momentum, solver.weight_decay)
+        )
+        sgd_(state.params, state.velocity, gradients, lr, momentum, decay, mask[:, 0] if self.masked else None)
         return state.params, state.velocity
 
     @torch.no_grad()
@@ -190,10 +198,14 @@ class Step:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
 
-    def _held(self, sent: Tree, before: Tensor, after: Tensor) -> Tensor:
+    def _held(self, context: Context, before: Tensor, after: Tensor) -> Tensor:
         """Layers that the server half freezes, as they were."""
-        server = self.method.server
-        if type(server).hold is Server.hold:
+        if not holds_back(self.method.server):
             return after
-        lifted = over_models(server.hold, len(after), (self.one_run,))
-        return self.params.pack(lifted(sent, self.params.views(before), self.params.views(after)), after)
+
+        def hold(numbers: Tree, sent: Tree, old: Tree, new: Tree) -> Tree:
+            return with_numbers(self.method.server, numbers["server"]).hold(sent, old, new)
+
+        lifted = over_models(hold, len(after), (False, self.one_run))
+        held = lifted(context.numbers, context.sent, self.params.views(before), self.params.views(after))
+        return self.params.pack(held, after)

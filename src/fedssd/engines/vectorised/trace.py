@@ -4,7 +4,8 @@ The recorder sees every operation below autograd and vmap and writes it down as 
 function. A tensor that no recorded operation made, and that is no argument, is taken for a constant. That would be
 wrong for a tensor made behind the recorder's back, so the recording is checked against the plain function: on its first
 call, which is another step than the one recorded, and once more in the next round. A function that looks at numbers,
-and might do another thing with others, or that writes into a constant, is not recorded.
+and might do another thing with others, or that writes into a constant, or gives a tensor another shape in place, is not
+recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., None]
-_DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+# What depends on numbers, and what turns a tensor round in place: of two that share their memory only one turns.
+_REFUSED = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 _LOOKS = (
     Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.untyped_storage,
 )  # fmt: skip
@@ -38,7 +40,7 @@ def record(function: Function, args: tuple[Any, ...], compiled: bool = False) ->
     tape, looks = _Tape(copies), _Looks()
     with tape, looks:
         function(*pytree.tree_unflatten(copies, shape))
-    return function if tape.depends_on_numbers or looks.at_numbers else Checked(function, tape.function(), shape)
+    return function if tape.refused or looks.at_numbers else Checked(function, tape.function(), shape)
 
 
 class Checked:
@@ -66,6 +68,8 @@ class Checked:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
+    if not a.is_floating_point():
+        return torch.equal(a, b)
     return a.shape == b.shape and torch.allclose(a, b, equal_nan=True)
 
 
@@ -94,7 +98,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._constants: dict[str, Any] = {}
         self._calls: list[tuple[str, list[str], str, bool]] = []  # made, read, line, whether it works in place
         self._fixed: set[int] = set()  # memory of constants
-        self.depends_on_numbers = False
+        self.refused = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -106,7 +110,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         found = func(*args, **kwargs)
-        self.depends_on_numbers |= not _DEPENDS.isdisjoint(func.tags)
+        self.refused |= not _REFUSED.isdisjoint(func.tags)
         if str(func) in _SAME:
             self._names[id(found)] = self._name(args[0])
             self._kept.append(found)
@@ -114,20 +118,23 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read: list[str] = []
         words = [self._word(arg, read) for arg in args]
         words += [f"{name}={self._word(value, read)}" for name, value in kwargs.items()]
-        self.depends_on_numbers |= self._writes_constant(func, args)
+        self.refused |= self._writes_constant(func, args, kwargs)
         made = f"v{len(self._calls)}"
         line = f"{made} = {self._constant(func)}({', '.join(words)})"
         self._calls.append((made, read, line, func._schema.is_mutable))
         self._keep(found, made)
         return found
 
-    def _writes_constant(self, func: Any, args: tuple[Any, ...]) -> bool:
-        written = (
-            value
-            for value, said in zip(args, func._schema.arguments, strict=False)
-            if isinstance(value, Tensor) and said.alias_info is not None and said.alias_info.is_write
-        )
-        return any(value.untyped_storage()._cdata in self._fixed for value in written)
+    def _writes_constant(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        said = func._schema.arguments
+        given = {**dict(zip((one.name for one in said), args, strict=False)), **kwargs}
+        written = [
+            given[one.name]
+            for one in said
+            if one.name in given and one.alias_info is not None and one.alias_info.is_write
+        ]
+        tensors = (leaf for leaf in pytree.tree_leaves(written) if isinstance(leaf, Tensor))
+        return any(leaf.untyped_storage()._cdata in self._fixed for leaf in tensors)
 
     def _keep(self, found: Any, name: str) -> None:
         """Outputs get names; an operation in place gives back what has one."""
