@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from torch import nn
 
 import fedssd
 from fedssd.core import tree
+from fedssd.core.round import Trained
+from fedssd.engines.base import Job
+from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.errors import UserError
 from fedssd.experiment import run
 from fedssd.experiment.federation import assemble_all
@@ -228,3 +232,18 @@ def test_an_interrupt_ends_soon_and_keeps_the_rounds(command: str, tmp_path: Pat
     for record in records:
         for line in record.read_text().splitlines():
             json.loads(line)
+
+
+def test_seconds_of_compiling_are_not_counted_as_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that says of each first round that half a millisecond of it went into preparing."""
+    train = VectorisedEngine.train
+
+    def slow_at_first(self: VectorisedEngine, jobs: Sequence[Job]) -> list[Trained]:
+        self.prepared = 0.0005
+        return train(self, jobs)
+
+    monkeypatch.setattr(VectorisedEngine, "train", slow_at_first)
+    first, second = fedssd.run("fedavg", **QUICK, engine="vectorised").rounds
+    assert first["seconds"].keys() == {"server", "train", "evaluate", "prepare"}
+    assert first["seconds"]["prepare"] == 0.0005
+    assert second["seconds"].keys() == {"server", "train", "evaluate"}

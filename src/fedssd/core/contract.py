@@ -56,6 +56,7 @@ class ClientData(NamedTuple):
     mask: Tensor  # [n], 0 for padding
     prepare: Callable[[Tensor], Tensor]  # stored samples to model inputs, without augmentation
     public: Tensor | None = None  # [P, …] the public set, ready for the model, where the method needs one
+    at_once: int = 32  # samples that a mean over all of them takes at a time, by default
 
 
 class Auxiliary(NamedTuple):
@@ -361,13 +362,14 @@ def with_numbers(value: Value, numbers: Tree) -> Value:
     return replace(value, **changed)  # type: ignore[type-var]
 
 
-def mean_over(data: ClientData, function: Callable[[Tensor, Tensor], Tree], chunk: int = 32) -> Tree:
-    """The mean of ``function(x, y)`` over a client's samples, a chunk at a time.
+def mean_over(data: ClientData, function: Callable[[Tensor, Tensor], Tree], chunk: int | None = None) -> Tree:
+    """The mean of ``function(x, y)`` over a client's samples, a chunk at a time, as large as the data allows.
 
     ``function`` sees one prepared sample and its label. Chunks bound the memory: per-sample gradients of a ResNet-50
     client would need hundreds of gigabytes at once.
     """
     total: Tree = None
+    chunk = chunk or data.at_once
     for first in range(0, data.y.shape[0], chunk):
         part = slice(first, first + chunk)
         x, y, mask = data.prepare(data.x[part]), data.y[part], data.mask[part]

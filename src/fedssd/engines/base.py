@@ -82,6 +82,11 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def prepared(self) -> float:
+        """Seconds that went into compiling and the like so far, before steps could be taken."""
+        ...
+
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Local training of every job's cohort."""
         ...

@@ -23,6 +23,11 @@ class MixedEngine:
         self.net, self.engines = net, engines
         self.name = next(iter(engines.values())).name
 
+    @property
+    def prepared(self) -> float:
+        """Seconds that went into compiling and the like, of all."""
+        return sum(engine.prepared for engine in self.engines.values())
+
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Model by model, the clients that hold it, of all jobs at once."""
         parts: list[dict[str, Trained]] = [{} for _ in jobs]

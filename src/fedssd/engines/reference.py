@@ -37,6 +37,7 @@ class ReferenceEngine:
     """One client after another, one step after another, no padding."""
 
     name = "reference"
+    prepared = 0.0  # it takes every step as it comes
 
     def __init__(self, net: Net, world: World, schedule: Schedule) -> None:
         self.net, self.world, self.schedule = net, world, schedule

@@ -332,8 +332,11 @@ def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
     clock = Clock()
     with clock.measure("server"):
         jobs = [open_job(run) for run in runs]
+    before = engine.prepared
     with clock.measure("train"):
         trained = engine.train(jobs)
+    if engine.prepared > before:
+        clock.move("train", "prepare", engine.prepared - before)
     with clock.measure("server"):
         closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
     with clock.measure("evaluate"):
@@ -444,6 +447,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+
+    def move(self, purpose: str, other: str, seconds: float) -> None:
+        """Count seconds of one purpose as those of another."""
+        self.seconds[purpose] -= seconds
+        self.seconds[other] = self.seconds.get(other, 0.0) + seconds
 
     @contextmanager
     def measure(self, purpose: str) -> Iterator[None]:

@@ -81,6 +81,7 @@ class VectorisedEngine:
         self._plain = net
         self._programs: dict[Any, Program] = {}
         self._size: sizing.Footprint | None = None
+        self.prepared = 0.0  # seconds that went into compiling and capturing steps
 
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
         """Local training of every job's cohort; jobs share a method but for its numbers, a model and a round."""
@@ -128,6 +129,9 @@ class VectorisedEngine:
                 torch.cuda.empty_cache()
                 block //= 2
                 self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
+
+    def _has_prepared(self, seconds: float) -> None:
+        self.prepared += seconds
 
     def _choose_width(self, job: Job) -> None:
         size = self._footprint(job.method.local.start(job.sent, tree.row(job.memories, 0)))
@@ -208,7 +212,8 @@ class VectorisedEngine:
             done = work if done is None else Work(work.samples, done.steps + work.steps, done.length + work.length)
             figures = sums if figures is None else tree.map_tree(torch.add, figures, sums)
         assert done is not None  # there is a phase
-        got, memories, reports = close(method, self._plain, cohort, context, weights, done, self._readers())
+        assert self._size is not None
+        got, memories, reports = close(method, self._plain, cohort, context, weights, done, self._size)
         return Trained(got, weights, memories, reports, done, figures)
 
     def _phase(self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree) -> tuple[Tree, Tree]:
@@ -237,12 +242,6 @@ class VectorisedEngine:
         """Through how many widths a batch may shrink: a captured or compiled one is dear, a recorded one cheap."""
         return RUNGS if self.graphs or self.compile else CHEAP_RUNGS
 
-    def _readers(self) -> int:
-        """How many clients at once may take per-sample gradients over their data."""
-        size = self._size
-        assert size is not None
-        return max(1, sizing.free_bytes(self.world.device) // (4 * 32 * (3 * size.state + size.sample)))
-
     def _program(
         self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: Teachers
     ) -> Program:
@@ -269,7 +268,7 @@ class VectorisedEngine:
             compiled = alone if self.compile is None else self.compile
             look_up = self._look_up() if cohort.looked_up and teachers.silent and not alone else None
             capacity = STEPS_LOOKED_UP if look_up is not None else capacity
-            self._programs[key] = Program(step, capacity, self.graphs, device, compiled, look_up)
+            self._programs[key] = Program(step, capacity, self.graphs, device, compiled, look_up, self._has_prepared)
         return self._programs[key]
 
     def _look_up(self) -> LookUp:

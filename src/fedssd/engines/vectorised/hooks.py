@@ -15,6 +15,7 @@ from fedssd.core.plan import Plan
 from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.cohort import Cohort, Share, by_run
 from fedssd.engines.vectorised.lift import join, over_models
+from fedssd.engines.vectorised.sizing import Footprint, read_at_once, readers
 from fedssd.engines.vectorised.step import Context, numbered
 
 BLOCK = 256  # samples a teacher answers about at once when it answers once a round
@@ -130,13 +131,14 @@ def work_of(method: Method, cohort: Cohort, context: Context) -> Work:
 
 
 def close(
-    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, at_once: int
+    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, size: Footprint
 ) -> tuple[Tree, Tree, Tree]:
-    """After local training: uploads, memories and reports, ``at_once`` members at a time."""
-    if not method.reads_data:
-        at_once = cohort.width
+    """After local training: uploads, memories and reports; where members read their data, as many at a time as fit."""
+    device = cohort.world.device
+    at_once = min(readers(size, device), cohort.width) if method.reads_data else cohort.width
+    samples = read_at_once(size, at_once, device)
     parts = [
-        _close_part(method, net, cohort, context, weights, work, slice(first, first + at_once))
+        _close_part(method, net, cohort, context, weights, work, slice(first, first + at_once), samples)
         for first in range(0, cohort.width, at_once)
     ]
     got, memories, reports = (join([part[place] for part in parts]) for place in range(3))
@@ -145,7 +147,14 @@ def close(
 
 @torch.no_grad()
 def _close_part(
-    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, part: slice
+    method: Method,
+    net: Net,
+    cohort: Cohort,
+    context: Context,
+    weights: Tree,
+    work: Work,
+    part: slice,
+    samples: int,
 ) -> tuple[Tree, Tree, Tree]:
     def close_one(
         sent: Tree,
@@ -159,7 +168,7 @@ def _close_part(
         done: Work,
     ) -> tuple[Tree, Tree, Tree]:
         local = numbered(method, numbers).local
-        stored = data._replace(x=x, y=y, mask=mask, public=public) if data is not None else None
+        stored = data._replace(x=x, y=y, mask=mask, public=public, at_once=samples) if data is not None else None
         new, report = local.finish(net, own, sent, memory, stored, done)
         return local.upload(net, own, sent, new), new, report
 

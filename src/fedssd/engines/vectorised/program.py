@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -45,10 +46,14 @@ class Program:
         device: torch.device,
         compiled: bool = False,
         look_up: LookUp | None = None,
+        prepared: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """``capacity`` is the most steps a chunk may have; ``look_up`` makes batches where chunks hold none."""
+        """``capacity`` is the most steps a chunk may have; ``look_up`` makes batches where chunks hold none.
+
+        ``prepared`` is told the seconds that go into compiling and capturing a step before it is first taken.
+        """
         self.step, self.capacity, self.graphs, self.compiled = step, capacity, graphs, compiled
-        self.look_up = look_up
+        self.look_up, self._prepared = look_up, prepared
         self._state: State | None = None
         self._context: Context | None = None
         self._chunk: Chunk | None = None
@@ -141,7 +146,11 @@ class Program:
 
     def _replay(self, width: int) -> Callable[[], None]:
         if width not in self._replays:
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
             self._replays[width] = self._capture(width)
+            torch.cuda.synchronize()
+            self._prepared(time.perf_counter() - begun)
         return self._replays[width]
 
     def _capture(self, width: int) -> Callable[[], None]:

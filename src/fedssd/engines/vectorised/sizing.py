@@ -17,6 +17,7 @@ STATE_COPIES = 10  # weights, velocity, gradient, the new ones, memories, what c
 CPU_BYTES = 4 << 30
 CPU_CHUNK_BYTES = 64 << 20
 CUDA_CHUNK_BYTES = 8 << 30
+READ_AT_ONCE = 32  # samples of a client whose gradients are taken one by one
 
 
 class Footprint(NamedTuple):
@@ -26,6 +27,11 @@ class Footprint(NamedTuple):
     state: int  # bytes of one copy of its weights
     sample: int  # bytes one sample leaves behind in a training pass
     stored: int  # bytes of one sample as the model sees it
+
+    @property
+    def gradient(self) -> int:
+        """Bytes of one sample's own gradient, on its way and summed up."""
+        return 3 * self.state + self.sample
 
     def model(self, batch: int) -> int:
         """Bytes of one model in training: its state, and activations with their gradients."""
@@ -79,3 +85,15 @@ def evaluation_block(size: Footprint, width: int, device: torch.device) -> int:
     """How many test samples go at once through ``width`` models."""
     most = 256 << 20 if device.type != "cuda" else min(8 << 30, free_bytes(device) // 4)
     return max(1, min(10_000, math.floor(most / (width * size.sample))))
+
+
+def readers(size: Footprint, device: torch.device) -> int:
+    """How many clients at once may take per-sample gradients over their data."""
+    return max(1, free_bytes(device) // (4 * READ_AT_ONCE * size.gradient))
+
+
+def read_at_once(size: Footprint, clients: int, device: torch.device) -> int:
+    """Of how many samples so many clients take gradients at once; an accelerator wants more than a few."""
+    if device.type != "cuda":
+        return READ_AT_ONCE
+    return max(READ_AT_ONCE, min(1024, free_bytes(device) // (8 * clients * size.gradient)))
