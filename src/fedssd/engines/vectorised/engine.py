@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -318,7 +318,8 @@ _switching = threading.RLock()
 def _arithmetic(device: torch.device, precision: str, benchmark: bool) -> Iterator[None]:
     """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this.
 
-    The switches are the process's, so engines on a device that train from several threads take turns.
+    The switches are the process's, so engines on a device that train from several threads take turns. Streams, graphs
+    and our kernels go to the current device, which is made the one that holds the data.
     """
     if device.type != "cuda":
         yield
@@ -328,7 +329,7 @@ def _arithmetic(device: torch.device, precision: str, benchmark: bool) -> Iterat
         (torch.backends.cudnn.conv, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),  # type: ignore[attr-defined]
         (torch.backends.cudnn, "benchmark", benchmark and not torch.are_deterministic_algorithms_enabled()),
     )
-    with _switching:
+    with _switching, nullcontext() if device.index is None else torch.cuda.device(device):
         before = [getattr(place, name) for place, name, _ in switches]
         for place, name, value in switches:
             setattr(place, name, value)
