@@ -137,11 +137,11 @@ def _forward(
             tl.store(out + place + OW + 1, q3, mask=here & right & below)
 
 
-@triton.jit(do_not_specialize=["B"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["B", "tiles"])  # type: ignore[untyped-decorator]
 def _weight_gradient(
-    x, dy, code, part, x_model, B,
+    x, dy, code, part, x_model, B, tiles,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
-    PAD: tl.constexpr, STORED: tl.constexpr, TILES: tl.constexpr, OB: tl.constexpr, BP: tl.constexpr,
+    PAD: tl.constexpr, STORED: tl.constexpr, OB: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     m, split = tl.program_id(2).to(tl.int64), tl.program_id(1)
     c, first = tl.program_id(0) % C, tl.program_id(0) // C * OB
@@ -158,8 +158,9 @@ def _weight_gradient(
         code += m * (B * O * SIZE)
     acc = (tl.zeros((BP,), tl.float32),) * (OB * K * K)
     total = (tl.zeros((BP,), tl.float32),) * OB
-    for tile in range(TILES):
-        p = (split * TILES + tile) * BP + tl.arange(0, BP)
+    tile = split * tiles
+    while tile < (split + 1) * tiles:
+        p = tile * BP + tl.arange(0, BP)
         b, square = p // (QH * QW), p % (QH * QW)
         valid = b < B
         b = tl.where(valid, b, 0)
@@ -207,6 +208,7 @@ def _weight_gradient(
                 )
         acc = new
         total = sums
+        tile += 1
     part += (m * tl.num_programs(1) + split) * (O * ROW + O)  # all weights, then all biases
     for o in tl.static_range(OB):
         n = first + o
@@ -267,12 +269,11 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: L
     squares = dy[0, :, 0].numel() if layer.pool else batch * ((dy.shape[-2] + 1) // 2) * ((dy.shape[-1] + 1) // 2)
     tiles, slices = triton.cdiv(squares, WEIGHT), channels * triton.cdiv(outputs, group) * models
     each = triton.cdiv(tiles, max(1, min(tiles, PROGRAMS[8 * slices > PROGRAMS[0]] // slices)))
-    each = int(triton.next_power_of_2(each + each // 2 + 1)) // 2  # the nearest: a kernel is compiled for each value
     grid = (slices // models, triton.cdiv(tiles, each), models)
     part = x.new_empty(models, grid[1], outputs * (inner + 1))
     _weight_gradient[grid](
-        x, dy, chosen, part, x.stride(0), batch, channels, height, width, outputs, kernel, layer.padding,
-        _stored(layer), each, group, WEIGHT, num_warps=1, num_stages=1,
+        x, dy, chosen, part, x.stride(0), batch, each, channels, height, width, outputs, kernel, layer.padding,
+        _stored(layer), group, WEIGHT, num_warps=1, num_stages=1,
     )  # fmt: skip
     total = part.sum(1) if grid[1] > 1 else part[:, 0]
     by_weight, by_bias = total[:, : outputs * inner], total[:, outputs * inner :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 
 import torch
@@ -33,12 +34,14 @@ def _evaluate_some(net: Net, world: World, models: Tree, block: int) -> Evaluati
     count = len(tree.leaves(models)[0])
     counts = torch.zeros(count, world.classes, world.classes, dtype=torch.int64, device=world.device)
     loss = torch.zeros(count, dtype=world.dtype, device=world.device)
-    for x, y in zip(torch.split(world.test_x, block), torch.split(world.test_y, block), strict=True):
+    samples = len(world.test_y)
+    even = math.ceil(samples / math.ceil(samples / block))  # kernels are made for a block's size: one for all
+    for x, y in zip(torch.split(world.test_x, even), torch.split(world.test_y, even), strict=True):
         prepared = world.pipeline.test(x, world.dtype)
         logits: Tensor = over_models(lambda w, inputs: net(w, inputs).logits, count, (False, True))(models, prepared)
         counts += confusion_counts(logits, y, world.classes).to(torch.int64)  # [m, K, K]
         loss += _losses(logits, y)
-    return Evaluation(counts, loss / len(world.test_y))
+    return Evaluation(counts, loss / samples)
 
 
 def _losses(logits: Tensor, y: Tensor) -> Tensor:
