@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +180,46 @@ def test_a_phone_scrolls_downwards_only(browser: Browser, page: Path) -> None:
     for chart in CHARTS:
         assert browser.run(f"document.querySelector('#{chart} svg').getBoundingClientRect().right") <= 390
     assert browser.complaints == []
+
+
+@pytest.fixture(scope="module")
+def crowded(write_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve lines, some with names far wider than a phone."""
+    out = tmp_path_factory.mktemp("crowded")
+    for number in range(12):
+        options = {"kl": {"alpha": number / 100, **{f"a_rather_long_option_{place}": number for place in range(6)}}}
+        write_run(out / str(number), "kl", 0, [0.5, 0.6], {"options": options})
+    return write_report([out], out / "report.html")
+
+
+def test_of_many_methods_eight_are_drawn_until_others_are_switched_on(browser: Browser, crowded: Path) -> None:
+    browser.open(crowded)
+    assert count(browser, "#curve-global polyline.line") == 8
+    assert count(browser, "#table tr.off") == 4
+    assert text(browser, "#switched").startswith("8 of 12 methods are drawn")
+    click(browser, "#all")
+    assert count(browser, "#curve-global polyline.line") == 12
+    assert text(browser, "#switched") == ""
+    click(browser, "#none")
+    assert count(browser, "#curve-global polyline.line") == 0
+    click(browser, "#table tbody tr")
+    assert count(browser, "#curve-global polyline.line") == 1
+    assert count(browser, ".chip[aria-pressed=true]") == 1
+    assert browser.complaints == []
+
+
+def test_pointing_at_a_method_leaves_the_others_pale(opened: Browser) -> None:
+    def opacities() -> list[str]:
+        lines = "[...document.querySelectorAll('#curve-global polyline.line')]"
+        return list(opened.run(f"{lines}.map(line => getComputedStyle(line).opacity)"))
+
+    opened.run("document.querySelector('.chip[data-method=fedssd]').focus()")
+    assert opacities() == ["0.12", "1"]
+    opened.run("document.querySelector('.chip[data-method=fedssd]').blur()")
+    assert opacities() == ["1", "1"]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_names_do_not_make_the_page_wider_than_the_window(browser: Browser, crowded: Path, width: int) -> None:
+    browser.open(crowded, width=width)
+    assert browser.run("document.documentElement.scrollWidth") <= width

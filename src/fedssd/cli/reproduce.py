@@ -160,20 +160,26 @@ def run_missing(
 ) -> int:
     """Run into ``out`` the cells not finished ``there`` and give their number; say how long it will take."""
     from fedssd.experiment.events import Event
-    from fedssd.experiment.reproduce import estimate, finished_cells, interrupted, missing, run_cells
+    from fedssd.experiment.repeats import RULE
+    from fedssd.experiment.reproduce import estimate, finished_cells, finished_runs, interrupted, missing, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
     begun = interrupted(out, cells)
     distinct = {cell.key for cell in cells}
-    left = missing(cells, finished_cells(there, trusted))
+    done = finished_runs(there, trusted)
+    left = missing(cells, {key: runs[-1] for key, runs in done.items()})
 
     def say(event: Event) -> None:
         if not quiet and event.note:
             print(event.note, file=sys.stderr, flush=True)
 
-    done = len(distinct) - len(left)
-    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {done} finished, {len(left)} to run"))
+    finished = len(distinct) - len(left)
+    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {finished} finished, {len(left)} to run"))
+    repeats = sum(len(done[key]) - 1 for key in distinct if key in done)
+    if repeats:
+        note = f"{places.many(repeats, 'finished run')} set aside: the same cell is there more than once, and {RULE}"
+        say(Event("", 0, 1, note=note))
     if not left and not begun:
         return 0
     again = [cell for _, batch in begun for cell in batch]

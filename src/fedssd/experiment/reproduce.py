@@ -21,6 +21,7 @@ from fedssd.experiment.many import program, read_plan, run_many
 from fedssd.experiment.paper import Column, Experiment, setting
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.record import explained
+from fedssd.experiment.repeats import newest_last
 from fedssd.experiment.run import run_together
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
@@ -99,16 +100,21 @@ def places_of(
 
 
 def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
-    """Run folders that have all their rounds, by the key of their recipe as this version reads it.
+    """Run folders that have all their rounds, by the key of their recipe as this version reads it; repeats count once.
 
     To read the recipe of a method in a file is to load that file, so of those only the ``trusted`` one counts.
     """
-    found: dict[str, Path] = {}
-    for folder in folders:
-        for summary in sorted(folder.rglob("summary.json")):
-            key = _key(summary.parent, trusted) if is_finished(summary.parent) else None
-            if key is not None:
-                found.setdefault(key, summary.parent)
+    return {key: runs[-1] for key, runs in finished_runs(folders, trusted).items()}
+
+
+def finished_runs(folders: Iterable[Path], trusted: str = "") -> dict[str, list[Path]]:
+    """The same with all repeats of a run; the last is the one that counts."""
+    found: dict[str, list[Path]] = {}
+    there = dict.fromkeys(summary.parent for folder in folders for summary in folder.rglob("summary.json"))
+    for run in newest_last(filter(is_finished, there)):
+        key = _key(run, trusted)
+        if key is not None:
+            found.setdefault(key, []).append(run)
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
+from fedssd.experiment.repeats import begun
 
 FILES = ("recipe.toml", "summary.json")
 
@@ -28,6 +29,11 @@ class Record:
     def finished(self) -> bool:
         """Whether it has all its rounds."""
         return bool(self.summary["rounds"] == self.summary["of_rounds"])
+
+    @property
+    def begun(self) -> str:
+        """When it was begun, or last gone on with; empty where it does not say."""
+        return begun(self.header)
 
 
 def collect(folders: Sequence[Path]) -> list[Record]:
