@@ -17,6 +17,7 @@ from fedssd.cli.parser import Parser
 from fedssd.cli.run import register
 from fedssd.errors import UserError
 from fedssd.experiment import run as experiment
+from fedssd.experiment.interrupt import Terminated
 from fedssd.experiment.recipe import KEYS, load_recipe
 
 Captured = pytest.CaptureFixture[str]
@@ -201,3 +202,26 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(experiment, "run_recipe", broken)
     with pytest.raises(ZeroDivisionError):
         main(["run", "--quiet"])
+
+
+@pytest.mark.parametrize(
+    ("signal", "word", "status"), [(KeyboardInterrupt, "interrupted", 130), (Terminated, "terminated", 143)]
+)
+def test_an_interrupted_reproduction_says_which_signal_it_was(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    signal: type[BaseException],
+    word: str,
+    status: int,
+) -> None:
+    from fedssd.experiment import reproduce
+
+    def stopped(*_: object) -> None:
+        raise signal
+
+    monkeypatch.setattr(reproduce, "estimate", lambda *_: 1.0)
+    monkeypatch.setattr(reproduce, "run_cells", stopped)
+    words = f"reproduce table1 --scale small --methods fedavg --seeds 1 --quiet --out {tmp_path / 'out'}"
+    assert main(words.split()) == status
+    assert one_line(capsys) == f"fedssd: {word}; 0 of 1 cells finished in {tmp_path / 'out'}: the same command goes on"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
-from fedssd.cli.cells import CellProgress
+from fedssd.cli.cells import CellProgress, recorded
 from fedssd.cli.compare import whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import spoken
@@ -104,8 +104,18 @@ def main(args: argparse.Namespace) -> int:
     for path in written:
         if path.suffix == ".md":
             print(path.read_text(encoding="utf-8"))
-    print(f"results: {out}/ ({', '.join(dict.fromkeys(str(path.relative_to(out)) for path in written[:12]))})")
+    print(f"results: {out}/ ({', '.join(_named(written, out))})")
     return 0
+
+
+def _named(written: Sequence[Path], out: Path) -> list[str]:
+    """What to open first: the page, then the tables, each once for its several kinds of file, then folders."""
+    found = [path.relative_to(out) for path in written]
+    files = dict.fromkeys(path.stem for path in found if len(path.parts) == 1 and path.suffix != ".html")
+    kinds = {stem: [p.suffix for p in found if p.parts == (p.name,) and p.stem == stem] for stem in files}
+    pages = [path.name for path in found if path.suffix == ".html"]
+    folders = dict.fromkeys(f"{path.parts[0]}/" for path in found if len(path.parts) > 1)
+    return [*pages, *(f"{stem}{'|'.join(suffixes)}" for stem, suffixes in kinds.items()), *folders]
 
 
 def _check_reuse(folders: Sequence[Path]) -> None:
@@ -183,16 +193,20 @@ def run_missing(
     if not left and not begun:
         return 0
     again = [cell for _, batch in begun for cell in batch]
-    if again:
-        say(Event("", 0, 1, note=f"going on with {places.many(len(again), 'run')} that were interrupted"))
-    seconds = estimate(left, workers, say) if left else 0.0
-    say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
+    to_finish = {cell.key for cell in again} & {cell.key for cell in left}
+    if to_finish:
+        runs = "1 run that was" if len(to_finish) == 1 else f"{len(to_finish)} runs that were"
+        say(Event("", 0, 1, note=f"going on with {runs} interrupted"))
+    brought = {cell.key: recorded(place / cell.name, cell.recipe.rounds) for place, batch in begun for cell in batch}
+    seconds = estimate(left, workers, say, brought) if left else 0.0
+    if left:  # else what is finished only has to be put in its place
+        say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
     progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *left]}, seconds)
     try:
         run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         count = len(left) - len(missing(left, finished_cells(there, trusted)))
-        raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
+        raise type(error)(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
     return len(left)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fedssd.engines import pick_device
@@ -314,8 +315,16 @@ def probe(cell: Cell, count: int) -> Speed:
     return Speed(train / cell.recipe.participation, sum(last.values()) - train, max(0.0, start))
 
 
-def estimate(cells: Sequence[Cell], workers: int = 0, listen: Listener = ignore) -> float:
-    """Seconds these cells will take here, by a short probe for every model and dataset among them."""
+def estimate(
+    cells: Sequence[Cell],
+    workers: int = 0,
+    listen: Listener = ignore,
+    done: Mapping[str, float] = MappingProxyType({}),
+) -> float:
+    """Seconds these cells will take here, by a short probe for every model and dataset among them.
+
+    ``done`` has the share of its rounds that a cell brings from before it was interrupted, by the cell's key.
+    """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.recipe.data, cell.recipe.model), []).append(cell)
@@ -325,6 +334,6 @@ def estimate(cells: Sequence[Cell], workers: int = 0, listen: Listener = ignore)
         programs = by_program(group)
         widest = max(map(len, programs.values()))
         speed = probe(group[0], min(widest, MOST_PROBED[pick_device(group[0].recipe.device).type]))
-        total += sum(map(speed.of, group)) + speed.start * len(programs)
+        total += sum(speed.of(cell) * (1 - done.get(cell.key, 0.0)) for cell in group) + speed.start * len(programs)
     side_by_side = 1 if pick_device(cells[0].recipe.device).type == "cuda" else workers or os.cpu_count() or 1
     return total / side_by_side
