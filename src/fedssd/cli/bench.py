@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.cli import places
-from fedssd.cli.compare import whole
+from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.reproduce import run_missing, settings_given
 
@@ -51,12 +51,17 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.report.html import write_report
     from fedssd.report.records import read
 
-    count, workers = whole("bench", "--seeds", args.seeds), whole("bench", "--workers", args.workers)
-    if count < 1:
-        raise UsageError("fedssd bench: --seeds expects at least 1, got 0")
+    count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
+    if args.results is not None and not args.results.is_dir():
+        why = places.not_a_folder(args.results)
+        raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
     base = bench.base_recipe(args.dataset, args.method, settings_given(args.set, "bench"))
     others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
+    committed = max(seed for runs in others.values() for seed in runs) + 1
+    if count > committed:
+        why = "committed for this setting, and a run without a rival cannot be compared"
+        raise UsageError(f"fedssd bench: --seeds expects at most {committed} here, as many as are {why}, got {count}")
     cells = bench.own_cells(base, range(count))
     name = args.method.rsplit(":", 1)[-1]
     out = places.shared(args.out or places.ROOT / places.plain(f"bench-{name}-{args.dataset}"))

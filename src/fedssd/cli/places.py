@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from difflib import get_close_matches
 from pathlib import Path
 
 from fedssd.errors import UserError
@@ -107,6 +108,16 @@ def _is_finished(summary: Path) -> bool:
     """An interrupted run may leave a summary too, of fewer rounds than it should have had."""
     content = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {"rounds": 0, "of_rounds": 1}
     return bool(content["rounds"] == content["of_rounds"])
+
+
+def not_a_folder(path: Path) -> str:
+    """What a path is in place of a folder, and the folder that was perhaps meant."""
+    try:
+        there = [str(place) for place in path.parent.iterdir() if place.is_dir()]
+    except OSError:
+        there = []
+    close = get_close_matches(str(path), there, n=1)
+    return ("a file" if path.exists() else "not there") + (f": did you mean {close[0]}?" if close else "")
 
 
 def refuse_federation(folder: Path) -> None:

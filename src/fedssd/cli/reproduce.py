@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
 from fedssd.cli.cells import CellProgress, recorded
-from fedssd.cli.compare import whole
+from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import spoken
 from fedssd.cli.report import leave_report
@@ -81,10 +81,8 @@ def main(args: argparse.Namespace) -> int:
     wanted, small = experiments(args.name), args.scale == "small"
     if args.figures:
         need_matplotlib()
-    count = whole("reproduce", "--seeds", args.seeds or ("2" if small else "3"))
+    count = seed_count("reproduce", args.seeds or ("2" if small else "3"))
     workers = whole("reproduce", "--workers", args.workers)
-    if count < 1:
-        raise UsageError("fedssd reproduce: --seeds expects at least 1, got 0")
     methods = _methods(args.methods, wanted)
     found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
     wanted = [experiment for experiment in wanted if found[experiment.name]]

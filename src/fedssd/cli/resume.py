@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,13 +60,7 @@ def main(args: argparse.Namespace) -> int:
 def _got(folder: Path) -> str:
     """What is there instead of a run, and what was perhaps meant."""
     if not folder.is_dir():
-        try:
-            there = [str(place) for place in folder.parent.iterdir() if place.is_dir()]
-        except OSError:
-            there = []
-        what = "a file" if folder.exists() else "not there"
-        close = get_close_matches(str(folder), there, n=1)
-        return f"{folder}, which is {what}" + (f": did you mean {close[0]}?" if close else "")
+        return f"{folder}, which is {places.not_a_folder(folder)}"
     if (folder / "under-way").is_dir() or any(folder.glob("*.tex")):
         return f"{folder}, the folder of `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
     below = sorted({file.parent for name in ("runs.json", "recipe.toml") for file in folder.glob(f"*/{name}")})

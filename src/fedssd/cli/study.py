@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedssd.cli import places
-from fedssd.cli.compare import whole
+from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError
 from fedssd.cli.reproduce import run_missing, settings_given
 
@@ -62,7 +62,7 @@ def _study(args: argparse.Namespace) -> Study:
     study = Study(small=small, changes=changes, chosen=Chosen() if small else load_chosen())
     if args.seeds is None:
         return study
-    seeds = tuple(whole("reproduce", "--seeds", text) for text in args.seeds.split(",") if text.strip())
+    seeds = tuple(seed_list("reproduce", args.seeds))
     return study.with_seeds(args.part, seeds)
 
 
