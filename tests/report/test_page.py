@@ -11,6 +11,7 @@ import pytest
 from browser import PROGRAM, Browser
 
 from fedssd.report.html import write_report
+from fedssd.report.paired import as_content, pair
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome on this machine")
 
@@ -76,7 +77,7 @@ def test_every_chart_is_drawn(opened: Browser) -> None:
     assert count(opened, "#split-map rect.cell") == 10 * 10
     assert count(opened, "#confusion-maps svg") == 1 + 2 * 2  # what the client holds; before and after for two methods
     assert count(opened, "#class-maps rect.cell") == 3 * 10 * 3  # panels × classes × rounds
-    assert count(opened, "section[hidden]") == 0
+    assert count(opened, "section[hidden]:not(#pairs)") == 0
     assert not opened.run("document.body.textContent.includes('NaN') || document.body.innerHTML.includes('\"NaN')")
 
 
@@ -223,3 +224,17 @@ def test_pointing_at_a_method_leaves_the_others_pale(opened: Browser) -> None:
 def test_long_names_do_not_make_the_page_wider_than_the_window(browser: Browser, crowded: Path, width: int) -> None:
     browser.open(crowded, width=width)
     assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_a_further_table_is_shown_where_there_is_one(
+    browser: Browser, real_runs: Path, page: Path, tmp_path: Path
+) -> None:
+    browser.open(page)
+    assert browser.run("document.getElementById('pairs').hidden")
+    rivals = [pair("fedavg", {0: 50.0, 1: 60.0}, {0: 51.0, 1: 63.0})]
+    table = as_content("Mine", [51.0, 63.0], rivals)
+    file = write_report([real_runs], tmp_path / "paired.html", "Paired", table)
+    browser.open(file)
+    assert not browser.run("document.getElementById('pairs').hidden")
+    assert text(browser, "#pairs-table tbody tr:nth-child(2)").startswith("FedAvg55.00 ± 7.07+2.00")
+    assert browser.complaints == []

@@ -82,7 +82,8 @@ def main(args: argparse.Namespace) -> int:
         (out / "bench.csv").write_text(paired.as_csv(name, accuracies, rivals), encoding="utf-8")
         (out / "bench.tex").write_text(paired.as_latex(name, accuracies, rivals), encoding="utf-8")
         runs = [*own.values(), *(run for found in others.values() for run in found.values())]
-        write_report(runs, out / "report.html", f"{name} on {args.dataset}")
+        table = paired.as_content(name, accuracies, rivals)
+        write_report(runs, out / "report.html", f"{name} on {args.dataset}", table)
     if args.json:
         gains = {rival.method: rival.gains for rival in rivals}
         print(json.dumps({"folder": str(out), "ran": ran, "accuracies": accuracies, "gains": gains}))

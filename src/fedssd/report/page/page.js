@@ -114,7 +114,7 @@
       svg.addEventListener("pointerdown", move);
     }
   }
-  const hero = line => line.method.id === "fedssd" ? "line hero" : "line";
+  const hero = line => line.method.id === (setting().methods.find(method => method.id.includes(".py:"))?.id ?? "fedssd") ? "line hero" : "line";
   function extent(values) {
     let low = Infinity, high = -Infinity;
     for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
@@ -385,11 +385,11 @@
   function chosen(id) {
     return setting().methods.find(method => method.id === byId(id).value);
   }
-  function fill(id, methods, preferred) {
+  function fill(id, methods, preferred, otherwise = methods.at(-1)?.id) {
     const select = byId(id), before = select.value;
     select.textContent = "";
     for (const method of methods) select.append(element("option", { value: method.id }, method.name));
-    const wanted = [before, preferred, methods.at(-1)?.id].find(id => methods.some(method => method.id === id));
+    const wanted = [before, preferred, otherwise].find(id => methods.some(method => method.id === id));
     if (wanted !== undefined) select.value = wanted;
   }
   function chips() {
@@ -474,6 +474,14 @@
     table.append(body);
     byId("notes").replaceChildren(...notes.map(text => element("li", {}, text.replace("marked:", "bold:"))), element("li", { id: "switched" }));
   }
+  function pairs() {  // a user's method against committed ones, where the page has that
+    byId("pairs").hidden = !data.paired;
+    if (!data.paired) return;
+    const { headings, rows, notes } = data.paired;
+    byId("pairs-table").append(element("thead", {}, element("tr", {}, ...headings.map(text => element("th", { scope: "col" }, text)))),
+      element("tbody", {}, ...rows.map(cells => element("tr", {}, ...cells.map(text => element("td", {}, text))))));
+    byId("pairs-notes").append(...notes.map(text => element("li", {}, text)));
+  }
   function provenance() {
     const heads = ["method", "seed", "accuracy %", "folder", "recipe", "split", "data", "made with"];
     const table = byId("runs");
@@ -503,8 +511,9 @@
     fill("class-method", has("classes"), "fedssd");
     fill("credibility-method", has("credibility"), "fedssd");
     const matrices = has("confusion").filter(method => Object.keys(method.confusion.local).length);
-    fill("confusion-one", matrices, "fedavg");
-    fill("confusion-other", matrices, "fedssd");
+    const own = matrices.find(method => method.id.includes(".py:"));  // a user's method is what they want to see
+    fill("confusion-one", matrices, "fedavg", matrices[0]?.id);
+    fill("confusion-other", matrices, own?.id ?? "fedssd");
     const clients = matrices.length ? Object.keys(matrices[0].confusion.local) : [];
     byId("confusion-client").replaceChildren(...clients.map(client => element("option", { value: client }, client)));
     if (clients.includes("8")) byId("confusion-client").value = "8";  // the client the paper shows
@@ -551,6 +560,7 @@
     draw();
   }
   byId("title").textContent = data.title;
+  pairs();
   data.settings.forEach((found, place) => byId("setting").append(element("option", { value: place }, found.name)));
   byId("setting-choice").hidden = data.settings.length < 2;
   if (data.settings.length < 2) byId("setting-choice").style.display = "none";
