@@ -77,6 +77,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "nothing.py").write_text("x = 1\n")
     (folder / "used").mkdir()
     (folder / "used" / "notes.txt").write_text("mine")
+    (folder / "infinite.py").write_text(
+        "from dataclasses import dataclass\nfrom fedssd import Local\n\n\n@dataclass(frozen=True)\nclass Mine(Local):\n"
+        "    def penalty(self, out, batch, target, params, sent, memory):\n        return out.logits.sum(-1) / 0.0\n"
+    )
     (folder / "file").write_text("a file")
     return folder
 
@@ -87,6 +91,12 @@ BAD = [
     ("run --method fedsd", "unknown method 'fedsd': did you mean 'fedssd'?"),
     ("run --method fedssd+fedprx", "unknown method 'fedprx': did you mean 'fedprox'?"),
     ("run --method fedssd+fedssd", "fedssd"),
+    ("run --method FedSSD", "unknown method 'FedSSD': did you mean 'fedssd'?"),
+    ("run --method fednova", "unknown method 'fednova': it is a server half: use --server fednova"),
+    ("run --method fedavg,fedssd", "several run with fedssd compare --methods A,B"),
+    ("run --method mine.py", "of a file, name the class too: mine.py:MyLoss"),
+    ("run --server fedprox", "unknown server half 'fedprox': it is a local half: use --local"),
+    ("run --data CIFAR10", "a .csv file (did you mean 'cifar10'?)"),
     ("run --server fedavgg", "unknown server half 'fedavgg': did you mean 'fedavg'?"),
     ("run --data cifar11", "did you mean 'cifar10'?"),
     ("run --model cnnn", "unknown model 'cnnn': did you mean 'cnn'?"),
@@ -137,19 +147,21 @@ BAD = [
     ("run --set fedssd.m_max=big", "fedssd.m_max expects a number, got 'big'"),
     ("run --set fedssd.m_max=-1", "fedssd.m_max expects a finite number that is not negative"),
     ("run --set fedssd.square=round", "fedssd.square expects one of inside, outside, got 'round'"),
+    ("run --set m_max=3", "unknown key 'm_max': a method's option is written method.option, such as fedssd.m_max"),
     ("run --set round=3", "unknown key 'round': did you mean 'rounds'?"),
     ("run --recipe {}/missing.toml", "missing.toml cannot be read"),
     ("run --recipe {}/used", "cannot be read"),
     ("run --recipe {}/broken.toml", "broken.toml is not valid TOML"),
     ("run --recipe {}/binary.toml", "binary.toml is not valid TOML"),
     ("run --recipe {}/key.toml", "unknown key 'round': did you mean 'rounds'?"),
-    ("run --recipe {}/table.toml", "unknown key 'training'"),
+    ("run --recipe {}/table.toml", "unknown key 'training': a method's options stand in a table [options.training]"),
     ("run --recipe {}/kind.toml", "rounds expects a whole number, got 'many'"),
     ("run --recipe {}/option.toml", "has no option 'm_mex'"),
     # own methods
     ("run --method {}/missing.py:Mine", "does not exist"),
     ("run --method {}/syntax.py:Mine", "syntax.py:1"),
     ("run --method {}/nothing.py:Mine", "expected a subclass of fedssd.Local called 'Mine'"),
+    ("run --method {}/infinite.py:Mine", "infinite.py:7: Mine: penalty gives NaN or infinity on finite numbers"),
     # data
     ("run --data {}/missing.npz", "got nothing at"),
     ("run --data {}/nan.npz", "finite"),

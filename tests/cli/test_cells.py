@@ -37,6 +37,23 @@ def test_work_done_is_counted_on_disk_and_weighted(tmp_path: Path) -> None:
     assert progress.left(0.1) == pytest.approx((270 + 70) / 2)  # a tenth took 30 s; half way to trusting that
 
 
+def test_what_an_interrupted_batch_brings_took_no_time_now(tmp_path: Path) -> None:
+    """Six of ten rounds were there; in 10 s two more came, so the last two take 10 s, not 2.5."""
+    now = [0.0]
+    (tmp_path / "a").mkdir()
+    record = tmp_path / "a" / "rounds.jsonl"
+    record.write_text("header\n" + "line\n" * 6)
+    progress = CellProgress({"a": (100.0, 10)}, guess=20.0, stream=io.StringIO(), clock=lambda: now[0])
+    progress.begin({"a": tmp_path / "a"})
+    assert progress.left(progress.done()[0]) == pytest.approx(20.0)
+    record.write_text("header\n" + "line\n" * 8)
+    now[0] = 10.0
+    assert progress.done() == (pytest.approx(0.8), 0)
+    assert progress.left(0.8) == pytest.approx(10.0)
+    record.write_text("header\n" + "line\n" * 5)  # cut back to its checkpoint
+    assert progress.left(0.5) == pytest.approx(10.0)
+
+
 def test_a_note_is_said_once() -> None:
     stream = io.StringIO()
     progress = CellProgress({}, 1.0, stream)

@@ -17,6 +17,7 @@ from fedssd.cli.parser import Parser
 from fedssd.cli.run import register
 from fedssd.errors import UserError
 from fedssd.experiment import run as experiment
+from fedssd.experiment.interrupt import Terminated
 from fedssd.experiment.recipe import KEYS, load_recipe
 
 Captured = pytest.CaptureFixture[str]
@@ -70,11 +71,27 @@ def test_version_and_no_command(capsys: Captured) -> None:
         ("run --roundz=3", "fedssd run: unknown flag '--roundz': did you mean '--rounds'?"),
         ("run --round 3", "fedssd run: unknown flag '--round': did you mean '--rounds'?"),  # no abbreviations
         ("run --qqqqqq", "fedssd run: unknown flag '--qqqqqq': no flag has a similar name"),
-        ("run --rounds", "fedssd run: argument --rounds: expected one argument"),
-        ("run digits", "fedssd run: unexpected argument 'digits'"),
+        ("run --rounds", "fedssd run: --rounds expects a value"),
+        ("run fedssd", "fedssd run: unexpected argument 'fedssd': a method is named by --method"),
+        ("compare fedavg fedssd", "fedssd compare: unexpected argument 'fedavg': a method is named by --methods"),
+        (
+            "compare --methods a b",
+            "fedssd compare: unexpected argument 'b': several are joined by commas, --methods a,b",
+        ),
+        ("compare --seeds 0 1", "fedssd compare: unexpected argument '1': several are joined by commas, --seeds 0,1"),
+        ("sweep lr=0.1,0.3", "fedssd sweep: unexpected argument 'lr=0.1,0.3': did you mean --grid lr=0.1,0.3?"),
+        ("run --set lr 0.1", "fedssd run: unexpected argument '0.1': did you mean --set lr=0.1?"),
+        ("bench x.py:A --rounds 3", "fedssd bench: unknown flag '--rounds': no flag has a similar name"),
+        (
+            "bench x.py:A --seeds 0,1",
+            "fedssd bench: --seeds expects how many seeds, such as 3 for 0, 1 and 2, got '0,1'",
+        ),
+        ("bench x.py:A --results no-such", "fedssd bench: --results expects a folder with runs, got no-such"),
+        ("reproduce table1 --seeds 0", "fedssd reproduce: --seeds expects at least 1, got 0"),
+        ("report no-such", "fedssd: expected a folder with runs, got no-such, which is not there"),
         ("run --set m_max", "fedssd run: --set expects KEY=VALUE, got 'm_max'"),
-        ("run --fedssd.m-max", "fedssd run: argument --fedssd.m-max: expected one argument"),
-        ("run --fedssd.m-max --quiet", "fedssd run: argument --fedssd.m-max: expected one argument"),
+        ("run --fedssd.m-max", "fedssd run: --fedssd.m-max expects a value"),
+        ("run --fedssd.m-max --quiet", "fedssd run: --fedssd.m-max expects a value"),
         ("run --fedssd.m-mx 1", "fedssd: method 'fedssd' has no option 'm_mx': did you mean 'm_max'?"),
         ("run --fedsd.m-max 1", "fedssd: options are given for an unknown method 'fedsd': did you mean 'fedssd'?"),
         ("run --moon.mu 1", "fedssd: options.moon.mu is set, and 'moon' is not among the methods that run"),
@@ -84,13 +101,16 @@ def test_version_and_no_command(capsys: Captured) -> None:
         ("run --set lr=0.1 --lr 0.2", "fedssd run: lr is given twice: 0.2 and 0.1"),
         ("compare --method fedavg", "fedssd compare: unknown flag '--method': did you mean '--methods'?"),
         ("compare --seed 1", "fedssd compare: unknown flag '--seed': did you mean '--seeds'?"),
-        ("compare --seeds 0,x", "fedssd compare: --seeds expects whole numbers that are not negative, got 'x'"),
-        ("compare --workers -1", "fedssd compare: --workers expects whole numbers that are not negative, got '-1'"),
+        (
+            "compare --seeds 0,x",
+            "fedssd compare: --seeds expects whole numbers joined by commas, such as 0,1,2, got 'x'",
+        ),
+        ("compare --workers -1", "fedssd compare: --workers expects a whole number that is not negative, got '-1'"),
         ("methods --jsn", "fedssd methods: unknown flag '--jsn': did you mean '--json'?"),
-        ("data", "fedssd data: the following arguments are required: list|prepare|show"),
+        ("data", "fedssd data: list|prepare|show is missing"),
         ("data lst", "fedssd data: unknown action 'lst': did you mean 'list'?"),
-        ("data show", "fedssd data show: the following arguments are required: name"),
-        ("partition --clients ten", "fedssd partition: argument --clients: invalid int value: 'ten'"),
+        ("data show", "fedssd data show: name is missing"),
+        ("partition --clients ten", "fedssd partition: --clients expects a whole number, got 'ten'"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(words: str, message: str, capsys: Captured) -> None:
@@ -201,3 +221,32 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(experiment, "run_recipe", broken)
     with pytest.raises(ZeroDivisionError):
         main(["run", "--quiet"])
+
+
+@pytest.mark.parametrize(
+    ("signal", "word", "status"), [(KeyboardInterrupt, "interrupted", 130), (Terminated, "terminated", 143)]
+)
+def test_an_interrupted_reproduction_says_which_signal_it_was(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    signal: type[BaseException],
+    word: str,
+    status: int,
+) -> None:
+    from fedssd.experiment import reproduce
+
+    def stopped(*_: object) -> None:
+        raise signal
+
+    monkeypatch.setattr(reproduce, "estimate", lambda *_: 1.0)
+    monkeypatch.setattr(reproduce, "run_cells", stopped)
+    words = f"reproduce table1 --scale small --methods fedavg --seeds 1 --quiet --out {tmp_path / 'out'}"
+    assert main(words.split()) == status
+    assert one_line(capsys) == f"fedssd: {word}; 0 of 1 cells finished in {tmp_path / 'out'}: the same command goes on"
+
+
+@pytest.mark.quick
+def test_help_before_a_command_is_its_help(capsys: Captured) -> None:
+    assert main(["help", "run"]) == 0
+    assert capsys.readouterr().out.startswith("usage: fedssd run")

@@ -274,7 +274,7 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
         (["table1", "--dataset", "mnist"], "unknown dataset"),
         (["table2", "--dataset", "cifar100"], "no column on cifar100"),
         (["table1", "--seeds", "0"], "at least 1"),
-        (["table1", "--seeds", "x"], "whole numbers"),
+        (["table1", "--seeds", "x"], "--seeds expects how many seeds"),
         (["table1", "--methods", "fedsdd"], "got 'fedsdd'"),
         (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),

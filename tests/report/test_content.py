@@ -50,9 +50,100 @@ def test_a_method_and_seed_is_shown_once_and_finished_runs_first(tmp_path: Path,
     write_run(tmp_path / "a", "fedavg", 0, [0.5], {"rounds": 2})
     write_run(tmp_path / "b", "fedavg", 0, [0.5, 0.7])
     (setting,) = settings(collect([tmp_path]))
-    kept, left_out = once_per_seed(setting.records)
+    kept, set_aside = once_per_seed(setting.records)
     assert [record.folder.name for record in kept] == ["b"]
-    assert left_out == 1
+    assert [record.folder.name for record in set_aside] == ["a"]
+
+
+def begin(folder: Path, **header: object) -> None:
+    """Write into line 0 of a record."""
+    first, rest = (folder / "rounds.jsonl").read_text().split("\n", 1)
+    (folder / "rounds.jsonl").write_text(json.dumps(json.loads(first) | header) + "\n" + rest)
+
+
+@pytest.mark.parametrize(
+    ("times", "counts"),
+    [
+        (("2026-02-01T10:00:00+00:00", "2026-01-01T10:00:00+00:00"), "a"),
+        (("2026-01-01T10:00:00+00:00", "2026-02-01T10:00:00+00:00"), "b"),
+        ((None, "2026-01-01T10:00:00+00:00"), "b"),
+        (("2026-01-01T10:00:00+00:00", None), "a"),
+        ((None, None), "b"),
+    ],
+    ids=["first is later", "second is later", "first is silent", "second is silent", "both are silent: the last path"],
+)
+def test_of_repeats_the_one_begun_last_counts_and_the_page_says_so(
+    tmp_path: Path, write_run: Write, times: tuple[str | None, str | None], counts: str
+) -> None:
+    for name, acc, time in zip("ab", (0.5, 0.7), times, strict=True):
+        begin(write_run(tmp_path / name, "fedavg", 0, [acc]), **({} if time is None else {"started": time}))
+    (setting,) = settings(collect([tmp_path]))
+    content = setting_content(setting)
+    assert content["methods"][0]["global"]["mean"] == [{"a": 5000, "b": 7000}[counts]]
+    other = {"a": "b", "b": "a"}[counts]
+    (note,) = [note for note in content["table"]["notes"] if "repeat" in note]
+    assert note.startswith("1 run is a repeat of another with the same recipe and seed, and set aside")
+    assert note.endswith(f"{tmp_path.name}/{other} (fedavg seed 0)")
+
+
+def test_a_run_that_was_gone_on_with_is_as_young_as_that(tmp_path: Path, write_run: Write) -> None:
+    resumed = [{"round": 1, "started": "2026-03-01T10:00:00+00:00"}]
+    begin(write_run(tmp_path / "a", "fedavg", 0, [0.5]), started="2026-01-01T10:00:00+00:00", resumed=resumed)
+    begin(write_run(tmp_path / "b", "fedavg", 0, [0.7]), started="2026-02-01T10:00:00+00:00")
+    (setting,) = settings(collect([tmp_path]))
+    assert [record.folder.name for record in once_per_seed(setting.records)[0]] == ["a"]
+
+
+def test_shared_splits_and_splits_of_their_own_are_settings_apart(tmp_path: Path, write_run: Write) -> None:
+    """A run on split 1 with seed 1 is what either way of splitting gives."""
+    for seed in (0, 1, 2):
+        write_run(tmp_path / f"own-{seed}", "fedavg", seed, [0.5], {"partition_seed": seed})
+    for seed in (0, 2):
+        write_run(tmp_path / f"shared-{seed}", "fedavg", seed, [0.6], {"partition_seed": 1})
+    own, shared = settings(collect([tmp_path]))
+    assert (own.name, shared.name) == ("digits, iid, a split for each seed", "digits, iid, split 1")
+    assert [record.folder.name for record in own.records] == ["own-0", "own-1", "own-2"]
+    assert [record.folder.name for record in shared.records] == ["own-1", "shared-0", "shared-2"]
+    (alone,) = settings(shared.records)  # with nothing but a shared split there is no other setting
+    assert (alone.name, alone.split) == ("digits, iid", 1)
+
+
+def test_only_what_changes_the_numbers_names_a_line(tmp_path: Path, write_run: Write) -> None:
+    """How a run went, keys at their default and options of methods that did not run are no differences."""
+    write_run(tmp_path / "a", "fedavg", 0, [0.5], {"options": {"fedprox": {"mu": 0.1}}})
+    write_run(tmp_path / "b", "fedavg", 1, [0.5], {"kernels": "off", "engine": "reference", "on_bad_update": "drop"})
+    write_run(tmp_path / "c", "fedavg", 2, [0.5], {"checkpoint_every": "5", "deterministic": True})
+    (setting,) = settings(collect([tmp_path]))
+    assert {record.summary["method"] for record in setting.records} == {"fedavg"}
+
+
+def test_the_server_half_is_part_of_a_line_s_name(tmp_path: Path, write_run: Write) -> None:
+    prox = {"fedprox": {"mu": 0.1}}
+    write_run(tmp_path / "a", "fedavg", 0, [0.5], {"server": "fednova", "options": {"fednova": {"weighting": "x"}}})
+    write_run(tmp_path / "b", "fedprox", 0, [0.5], {"server": "fednova", "options": prox})
+    write_run(tmp_path / "c", "fedavg", 0, [0.5], {"server": "clipping", "options": {"clipping": {"bound": 1.0}}})
+    write_run(tmp_path / "d", "fedavg", 0, [0.5], {"server": "clipping", "options": {"clipping": {"bound": 2.0}}})
+    write_run(tmp_path / "e", "some/where/mine.py:Calm", 0, [0.5])
+    write_run(tmp_path / "f", "fedavg", 0, [0.5])
+    (setting,) = settings(collect([tmp_path]))
+    found = [
+        "fedavg",
+        "some/where/mine.py:Calm",
+        "fednova",
+        "clipping bound=1",
+        "clipping bound=2",
+        "fedprox × fednova",
+    ]
+    assert [record.summary["method"] for record in setting.records] == found
+    assert setting_content(setting)["methods"][1]["name"] == "Calm"
+
+
+def test_a_setting_s_name_leaves_out_what_goes_with_its_data(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "a", "fedavg", 0, [0.5], {"model": "cnn-small"})
+    write_run(tmp_path / "b", "fedavg", 0, [0.5], {"data": "cifar10", "model": "cnn"})
+    write_run(tmp_path / "c", "fedavg", 0, [0.5], {"data": "cifar10", "model": "cnn", "epochs": 10})
+    names = [setting.name for setting in settings(collect([tmp_path]))]
+    assert names == ["digits, iid", "cifar10, iid, 1 epoch", "cifar10, iid, 10 epochs"]
 
 
 def test_confusion_before_is_what_the_clients_were_sent(tmp_path: Path, write_run: Write) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from browser import PROGRAM, Browser
 
 from fedssd.report.html import write_report
+from fedssd.report.paired import as_content, pair
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome on this machine")
 
@@ -76,7 +77,7 @@ def test_every_chart_is_drawn(opened: Browser) -> None:
     assert count(opened, "#split-map rect.cell") == 10 * 10
     assert count(opened, "#confusion-maps svg") == 1 + 2 * 2  # what the client holds; before and after for two methods
     assert count(opened, "#class-maps rect.cell") == 3 * 10 * 3  # panels × classes × rounds
-    assert count(opened, "section[hidden]") == 0
+    assert count(opened, "section[hidden]:not(#pairs)") == 0
     assert not opened.run("document.body.textContent.includes('NaN') || document.body.innerHTML.includes('\"NaN')")
 
 
@@ -179,4 +180,61 @@ def test_a_phone_scrolls_downwards_only(browser: Browser, page: Path) -> None:
     assert browser.run("document.documentElement.scrollWidth") <= 390
     for chart in CHARTS:
         assert browser.run(f"document.querySelector('#{chart} svg').getBoundingClientRect().right") <= 390
+    assert browser.complaints == []
+
+
+@pytest.fixture(scope="module")
+def crowded(write_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve lines, some with names far wider than a phone."""
+    out = tmp_path_factory.mktemp("crowded")
+    for number in range(12):
+        options = {"kl": {"alpha": number / 100, **{f"a_rather_long_option_{place}": number for place in range(6)}}}
+        write_run(out / str(number), "kl", 0, [0.5, 0.6], {"options": options})
+    return write_report([out], out / "report.html")
+
+
+def test_of_many_methods_eight_are_drawn_until_others_are_switched_on(browser: Browser, crowded: Path) -> None:
+    browser.open(crowded)
+    assert count(browser, "#curve-global polyline.line") == 8
+    assert count(browser, "#table tr.off") == 4
+    assert text(browser, "#switched").startswith("8 of 12 methods are drawn")
+    click(browser, "#all")
+    assert count(browser, "#curve-global polyline.line") == 12
+    assert text(browser, "#switched") == ""
+    click(browser, "#none")
+    assert count(browser, "#curve-global polyline.line") == 0
+    click(browser, "#table tbody tr")
+    assert count(browser, "#curve-global polyline.line") == 1
+    assert count(browser, ".chip[aria-pressed=true]") == 1
+    assert browser.complaints == []
+
+
+def test_pointing_at_a_method_leaves_the_others_pale(opened: Browser) -> None:
+    def opacities() -> list[str]:
+        lines = "[...document.querySelectorAll('#curve-global polyline.line')]"
+        return list(opened.run(f"{lines}.map(line => getComputedStyle(line).opacity)"))
+
+    opened.run("document.querySelector('.chip[data-method=fedssd]').focus()")
+    assert opacities() == ["0.12", "1"]
+    opened.run("document.querySelector('.chip[data-method=fedssd]').blur()")
+    assert opacities() == ["1", "1"]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_names_do_not_make_the_page_wider_than_the_window(browser: Browser, crowded: Path, width: int) -> None:
+    browser.open(crowded, width=width)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_a_further_table_is_shown_where_there_is_one(
+    browser: Browser, real_runs: Path, page: Path, tmp_path: Path
+) -> None:
+    browser.open(page)
+    assert browser.run("document.getElementById('pairs').hidden")
+    rivals = [pair("fedavg", {0: 50.0, 1: 60.0}, {0: 51.0, 1: 63.0})]
+    table = as_content("Mine", [51.0, 63.0], rivals)
+    file = write_report([real_runs], tmp_path / "paired.html", "Paired", table)
+    browser.open(file)
+    assert not browser.run("document.getElementById('pairs').hidden")
+    assert text(browser, "#pairs-table tbody tr:nth-child(2)").startswith("FedAvg55.00 ± 7.07+2.00")
     assert browser.complaints == []

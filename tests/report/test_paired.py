@@ -9,7 +9,7 @@ import math
 import pytest
 from scipy import stats
 
-from fedssd.report.paired import Rival, as_csv, as_latex, as_markdown, as_text, pair, t_quantile
+from fedssd.report.paired import Rival, as_content, as_csv, as_latex, as_markdown, as_text, pair, t_quantile
 
 pytestmark = pytest.mark.quick
 
@@ -50,3 +50,9 @@ def test_every_form_shows_the_same_figures() -> None:
     mine, theirs = csv.DictReader(io.StringIO(as_csv("My_Loss", ours, [rival])))
     assert (mine["accuracy"], mine["gain"]) == ("62", "")
     assert float(theirs["low"]) == pytest.approx(2 - 4.302652729911275 / math.sqrt(3))
+
+
+def test_no_difference_has_no_sign_of_a_loss() -> None:
+    rival = pair("fedavg", {0: 50.001, 1: 60.0}, {0: 50.0, 1: 60.0})
+    (_, row) = as_content("mine", [50.0, 60.0], [rival])["rows"]
+    assert row[2] == "+0.00"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.cli import places
-from fedssd.cli.compare import whole
+from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.reproduce import run_missing, settings_given
 
@@ -46,23 +46,28 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find the committed runs, run the user's where they are missing, write and print the table."""
     from fedssd.experiment import bench
-    from fedssd.experiment.reproduce import alone, finished_cells
+    from fedssd.experiment.reproduce import alone, finished_cells, finished_runs
     from fedssd.report import paired
     from fedssd.report.html import write_report
     from fedssd.report.records import read
 
-    count, workers = whole("bench", "--seeds", args.seeds), whole("bench", "--workers", args.workers)
-    if count < 1:
-        raise UsageError("fedssd bench: --seeds expects at least 1, got 0")
+    count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
+    if args.results is not None and not args.results.is_dir():
+        why = places.not_a_folder(args.results)
+        raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
     base = bench.base_recipe(args.dataset, args.method, settings_given(args.set, "bench"))
     others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
+    committed = max(seed for runs in others.values() for seed in runs) + 1
+    if count > committed:
+        why = "committed for this setting, and a run without a rival cannot be compared"
+        raise UsageError(f"fedssd bench: --seeds expects at most {committed} here, as many as are {why}, got {count}")
     cells = bench.own_cells(base, range(count))
     name = args.method.rsplit(":", 1)[-1]
     out = places.shared(args.out or places.ROOT / places.plain(f"bench-{name}-{args.dataset}"))
     with alone(out):
         there = [out / cells[0].column]  # runs of this very file: what it was before counts for nothing
-        ran = run_missing(cells, out, lambda: finished_cells(there, args.method), workers, args.quiet)
+        ran = run_missing(cells, out, lambda: finished_runs(there, args.method), workers, args.quiet)
         done = finished_cells(there, args.method)
         own = {cell.recipe.seed: done[cell.key] for cell in cells}
         bench.refuse_other_splits(own, others)
@@ -77,7 +82,8 @@ def main(args: argparse.Namespace) -> int:
         (out / "bench.csv").write_text(paired.as_csv(name, accuracies, rivals), encoding="utf-8")
         (out / "bench.tex").write_text(paired.as_latex(name, accuracies, rivals), encoding="utf-8")
         runs = [*own.values(), *(run for found in others.values() for run in found.values())]
-        write_report(runs, out / "report.html", f"{name} on {args.dataset}")
+        table = paired.as_content(name, accuracies, rivals)
+        write_report(runs, out / "report.html", f"{name} on {args.dataset}", table)
     if args.json:
         gains = {rival.method: rival.gains for rival in rivals}
         print(json.dumps({"folder": str(out), "ran": ran, "accuracies": accuracies, "gains": gains}))

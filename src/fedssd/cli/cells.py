@@ -31,6 +31,7 @@ class CellProgress:
         self.begun = self.printed = clock()
         self.total = sum(amount for amount, _ in work.values()) or 1.0
         self.before = 0.0  # work of batches that have ended
+        self.brought = 0.0  # work that batches had done before they were interrupted
         self.cells_before = 0
         self.batch: dict[str, Path] = {}
         self.remarks = Remarks("")
@@ -40,6 +41,7 @@ class CellProgress:
         self.before += sum(self.work[name][0] for name in self.batch)
         self.cells_before += len(self.batch)
         self.batch = dict(places)
+        self.brought += self._work_in_batch()
         return self
 
     def __call__(self, event: Event) -> None:
@@ -59,24 +61,30 @@ class CellProgress:
 
     def done(self) -> tuple[float, int]:
         """The share of the work that is done, and the cells that are."""
-        work, cells = self.before, self.cells_before
-        for name, place in self.batch.items():
-            amount, rounds = self.work[name]
-            written = _rounds_in(place / "rounds.jsonl")
-            work += amount * min(1.0, written / rounds)
-            cells += written >= rounds
-        return work / self.total, cells
+        work = self.before + self._work_in_batch()
+        whole = sum(recorded(place, self.work[name][1]) == 1.0 for name, place in self.batch.items())
+        return work / self.total, self.cells_before + whole
+
+    def _work_in_batch(self) -> float:
+        return sum(self.work[name][0] * recorded(place, self.work[name][1]) for name, place in self.batch.items())
 
     def left(self, done: float) -> float:
-        """Seconds to go: by the guess at first, more and more by what the work done so far has taken."""
+        """Seconds to go: by the guess at first, more and more by what the work done so far has taken.
+
+        What was brought from before an interruption took none of this time.
+        """
         spent = self.clock() - self.begun
-        trust = min(1.0, done / TRUSTED)
-        measured = spent / done - spent if done > 0 else 0.0
+        brought = self.brought / self.total
+        share = max(0.0, done - brought) / (1 - brought) if brought < 1 else 1.0
+        trust = min(1.0, share / TRUSTED)
+        measured = spent / share - spent if share > 0 else 0.0
         return trust * measured + (1 - trust) * max(self.guess - spent, 0.0)
 
 
-def _rounds_in(record: Path) -> int:
+def recorded(run: Path, rounds: int) -> float:
+    """The share of so many rounds that a run folder has on record."""
     try:
-        return max(0, record.read_bytes().count(b"\n") - 1)
+        lines = (run / "rounds.jsonl").read_bytes().count(b"\n") - 1
     except OSError:  # not begun, or moved to its place a moment ago
-        return 0
+        return 0.0
+    return min(1.0, max(0, lines) / rounds)

@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.recipe import load_recipe
 
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
-    seeds = [whole("compare", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
+    seeds = seed_list("compare", args.seeds)
     workers = whole("compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
     recipe = load_recipe(args.recipe, given, methods, args.profile)
@@ -96,11 +96,26 @@ def train(
     return 0
 
 
-def whole(command: str, flag: str, text: str) -> int:
+def whole(command: str, flag: str, text: str, expected: str = "a whole number that is not negative") -> int:
     """A whole number that is not negative, or one line that says which flag expects it."""
     if not text.strip().isdecimal() or len(text) > 18:
-        raise UsageError(f"fedssd {command}: {flag} expects whole numbers that are not negative, got {text.strip()!r}")
+        raise UsageError(f"fedssd {command}: {flag} expects {expected}, got {text.strip()!r}")
     return int(text)
+
+
+def seed_list(command: str, text: str) -> list[int]:
+    """The seeds behind ``0,1,2``."""
+    expected = "whole numbers joined by commas, such as 0,1,2"
+    return [whole(command, "--seeds", word, expected) for word in text.split(",") if word.strip()]
+
+
+def seed_count(command: str, text: str) -> int:
+    """How many seeds, from 0 on."""
+    expected = "how many seeds, such as 3 for 0, 1 and 2"
+    count = whole(command, "--seeds", text, expected)
+    if count < 1:
+        raise UsageError(f"fedssd {command}: --seeds expects at least 1, got 0")
+    return count
 
 
 def write(out: Path, table: Table, results: Sequence[Result], recipe: Recipe) -> None:

@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line; the command line prints it."""
-        raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
+        raise UsageError(f"{self.prog}: {_plain(message)} (see {self.prog} --help)")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -47,8 +47,22 @@ class Parser(argparse.ArgumentParser):
             if word.startswith("-"):
                 name = word.partition("=")[0]
                 self.error(f"unknown flag {name!r}: {self._suggest(name)}")
-            self.error(f"unexpected argument {word!r}")
+            self.error(f"unexpected argument {word!r}{self._hint(word, list(args or ()))}")
         return known, []
+
+    def _hint(self, word: str, words: list[str]) -> str:
+        """What somebody who wrote a word too many had probably in mind."""
+        flags = self._option_string_actions
+        before = words[words.index(word) - 1] if words.index(word) else ""
+        flag = words[words.index(word) - 2] if words.index(word) > 1 else ""
+        if "=" in word and "--grid" in flags:
+            return f": did you mean --grid {word}?"
+        if flag in ("--methods", "--seeds", "--against") and before:
+            return f": several are joined by commas, {flag} {before},{word}"
+        if flag == "--set":
+            return f": did you mean --set {before}={word}?"
+        name = next((name for name in ("--method", "--methods") if name in flags), None)
+        return f": a method is named by {name}" if name else ""
 
     def _options_as_settings(self, words: list[str]) -> list[str]:
         """``--fedssd.m-max 0.3`` and ``--fedssd.m-max=0.3`` as ``--set fedssd.m_max=0.3``."""
@@ -77,6 +91,22 @@ class Parser(argparse.ArgumentParser):
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         hint = nearest(name, flags)
         return hint if hint.startswith("did you mean") else "no flag has a similar name"
+
+
+WORDINGS = {  # argparse's, and ours
+    r"argument (\S+): expected one argument": r"\1 expects a value",
+    r"argument (\S+): expected at least one argument": r"\1 expects a value",
+    r"argument (\S+): invalid int value: (.*)": r"\1 expects a whole number, got \2",
+    r"argument (\S+): invalid float value: (.*)": r"\1 expects a number, got \2",
+    r"the following arguments are required: (.*)": r"\1 is missing",
+}
+
+
+def _plain(message: str) -> str:
+    """A mistake in the words that all others are told in."""
+    for theirs, ours in WORDINGS.items():
+        message = re.sub(f"^{theirs}$", ours, message)
+    return message
 
 
 def examples(*lines: str) -> str:

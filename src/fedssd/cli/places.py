@@ -9,11 +9,13 @@ import shlex
 import shutil
 import sys
 import tempfile
+from difflib import get_close_matches
 from pathlib import Path
 
 from fedssd.errors import UserError
 
 ROOT = Path("runs")
+FEDERATION = "federation_app.py"  # in the folder of a Flower app
 
 
 def choose(out: Path | None, *words: str) -> Path:
@@ -106,6 +108,39 @@ def _is_finished(summary: Path) -> bool:
     """An interrupted run may leave a summary too, of fewer rounds than it should have had."""
     content = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {"rounds": 0, "of_rounds": 1}
     return bool(content["rounds"] == content["of_rounds"])
+
+
+def not_a_folder(path: Path) -> str:
+    """What a path is in place of a folder, and the folder that was perhaps meant."""
+    try:
+        there = [str(place) for place in path.parent.iterdir() if place.is_dir()]
+    except OSError:
+        there = []
+    close = get_close_matches(str(path), there, n=1)
+    return ("a file" if path.exists() else "not there") + (f": did you mean {close[0]}?" if close else "")
+
+
+def refuse_federation(folder: Path) -> None:
+    """What Flower ran goes on over Flower: name the command."""
+    app = next((place for place in (folder, *folder.resolve().parents) if (place / FEDERATION).is_file()), None)
+    if app == folder:
+        run = folder / "runs" / "federation"
+        what = f"{folder} is a federation's app, and its runs are below it"
+    elif _engine(folder) == "flower":
+        run, what = folder, f"{folder} is a federation's run"
+    else:
+        return
+    command = ["federation", "run", os.path.relpath(app) if app else "APP", "--resume", str(run)]
+    raise UserError(f"{what}: go on with {program()} {shlex.join(command)}")
+
+
+def _engine(folder: Path) -> str | None:
+    """What a run's record says it ran on."""
+    try:
+        with (folder / "rounds.jsonl").open(encoding="utf-8") as file:
+            return str(json.loads(file.readline())["engine"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def program() -> str:

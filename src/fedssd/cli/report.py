@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedssd.cli import places
 from fedssd.cli.parser import examples
 from fedssd.errors import UserError
 
@@ -41,6 +42,9 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.report.paper import need_matplotlib, write_figures
     from fedssd.report.records import collect
 
+    for folder in args.folders:
+        if not folder.is_dir():
+            raise UserError(f"expected a folder with runs, got {folder}, which is {places.not_a_folder(folder)}")
     file = args.out or args.folders[0] / NAME
     if file.is_dir() or not file.parent.is_dir():
         raise UserError(f"expected a file in a folder that is there for --out, got {file}")

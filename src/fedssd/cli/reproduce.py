@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
-from fedssd.cli.cells import CellProgress
-from fedssd.cli.compare import whole
+from fedssd.cli.cells import CellProgress, recorded
+from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import spoken
 from fedssd.cli.report import leave_report
@@ -67,7 +67,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.paper import experiments
-    from fedssd.experiment.reproduce import alone, cells_of, finished_cells, places_of
+    from fedssd.experiment.reproduce import alone, cells_of, finished_runs, places_of
     from fedssd.report.paper import need_matplotlib, write_figures
 
     _check_reuse(args.reuse)
@@ -81,10 +81,8 @@ def main(args: argparse.Namespace) -> int:
     wanted, small = experiments(args.name), args.scale == "small"
     if args.figures:
         need_matplotlib()
-    count = whole("reproduce", "--seeds", args.seeds or ("2" if small else "3"))
+    count = seed_count("reproduce", args.seeds or ("2" if small else "3"))
     workers = whole("reproduce", "--workers", args.workers)
-    if count < 1:
-        raise UsageError("fedssd reproduce: --seeds expects at least 1, got 0")
     methods = _methods(args.methods, wanted)
     found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
     wanted = [experiment for experiment in wanted if found[experiment.name]]
@@ -93,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
     cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
     out = _folder(args.out, small)
     with alone(out):
-        ran = run_missing(cells, out, lambda: finished_cells([out, *args.reuse]), workers, args.quiet)
+        ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet)
         written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
     if any(out.rglob("summary.json")):
         written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
@@ -104,8 +102,18 @@ def main(args: argparse.Namespace) -> int:
     for path in written:
         if path.suffix == ".md":
             print(path.read_text(encoding="utf-8"))
-    print(f"results: {out}/ ({', '.join(dict.fromkeys(str(path.relative_to(out)) for path in written[:12]))})")
+    print(f"results: {out}/ ({', '.join(_named(written, out))})")
     return 0
+
+
+def _named(written: Sequence[Path], out: Path) -> list[str]:
+    """What to open first: the page, then the tables, each once for its several kinds of file, then folders."""
+    found = [path.relative_to(out) for path in written]
+    files = dict.fromkeys(path.stem for path in found if len(path.parts) == 1 and path.suffix != ".html")
+    kinds = {stem: [p.suffix for p in found if p.parts == (p.name,) and p.stem == stem] for stem in files}
+    pages = [path.name for path in found if path.suffix == ".html"]
+    folders = dict.fromkeys(f"{path.parts[0]}/" for path in found if len(path.parts) > 1)
+    return [*pages, *(f"{stem}{'|'.join(suffixes)}" for stem, suffixes in kinds.items()), *folders]
 
 
 def _check_reuse(folders: Sequence[Path]) -> None:
@@ -152,40 +160,53 @@ def _folder(out: Path | None, small: bool) -> Path:
 def run_missing(
     cells: Sequence[Cell],
     out: Path,
-    finished: Callable[[], Mapping[str, Path]],
+    finished: Callable[[], Mapping[str, Sequence[Path]]],
     workers: int,
     quiet: bool,
     lean: bool = False,
 ) -> int:
-    """Run into ``out`` the cells that are not ``finished`` and give their number; say how long it will take."""
+    """Run into ``out`` the cells that are not ``finished`` and give their number; say how long it will take.
+
+    What is finished comes by key with all its repeats.
+    """
     from fedssd.experiment.events import Event
+    from fedssd.experiment.repeats import RULE
     from fedssd.experiment.reproduce import estimate, interrupted, missing, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
     begun = interrupted(out, cells)
     distinct = {cell.key for cell in cells}
-    left = missing(cells, finished())
+    done = finished()
+    left = missing(cells, done)
 
     def say(event: Event) -> None:
         if not quiet and event.note:
             print(event.note, file=sys.stderr, flush=True)
 
-    done = len(distinct) - len(left)
-    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {done} finished, {len(left)} to run"))
+    count = len(distinct) - len(left)
+    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {count} finished, {len(left)} to run"))
+    repeats = sum(len(done[key]) - 1 for key in distinct if key in done)
+    if repeats:
+        note = f"{places.many(repeats, 'finished run')} set aside: the same cell is there more than once, and {RULE}"
+        say(Event("", 0, 1, note=note))
     if not left and not begun:
         return 0
     again = [cell for _, batch in begun for cell in batch]
-    if again:
-        say(Event("", 0, 1, note=f"going on with {places.many(len(again), 'run')} that were interrupted"))
-    seconds = estimate(left, workers, say) if left else 0.0
-    say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
+    to_finish = {cell.key for cell in again} & {cell.key for cell in left}
+    if to_finish:
+        runs = "1 run that was" if len(to_finish) == 1 else f"{len(to_finish)} runs that were"
+        say(Event("", 0, 1, note=f"going on with {runs} interrupted"))
+    brought = {cell.key: recorded(place / cell.name, cell.recipe.rounds) for place, batch in begun for cell in batch}
+    seconds = estimate(left, workers, say, brought) if left else 0.0
+    if left:  # else what is finished only has to be put in its place
+        say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
     progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *left]}, seconds)
     try:
         run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         count = len(left) - len(missing(left, finished()))
-        raise KeyboardInterrupt(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
+        raise type(error)(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
     return len(left)
 
 

@@ -46,14 +46,26 @@ def main(args: argparse.Namespace) -> int:
 
     if (args.folder / PLAN).is_file():
         return _many(args)
+    places.refuse_federation(args.folder)
     if not (args.folder / "recipe.toml").is_file():
-        raise UserError(f"expected the folder of a run, a comparison or a sweep, got {args.folder}: it holds none")
+        raise UserError(f"expected the folder of a run, a comparison or a sweep, got {_got(args.folder)}")
     recipe = load_recipe(args.folder / "recipe.toml", _rounds(args))
     if recipe.data == OWN:
         raise UserError(
             f"{args.folder} ran on {OWN}, which no file holds: call fedssd.run(…, out=…, resume=True) again"
         )
     return run.train(recipe, args.folder, args, True, _following(args.folder, recipe))
+
+
+def _got(folder: Path) -> str:
+    """What is there instead of a run, and what was perhaps meant."""
+    if not folder.is_dir():
+        return f"{folder}, which is {places.not_a_folder(folder)}"
+    if (folder / "under-way").is_dir() or any(folder.glob("*.tex")):
+        return f"{folder}, the folder of `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
+    below = sorted({file.parent for name in ("runs.json", "recipe.toml") for file in folder.glob(f"*/{name}")})
+    named = ", ".join(map(str, below[:3])) + (", …" if len(below) > 3 else "")
+    return f"{folder}, which is none itself: name one of those in it, {named}" if below else f"{folder}: it holds none"
 
 
 def _many(args: argparse.Namespace) -> int:
@@ -63,7 +75,9 @@ def _many(args: argparse.Namespace) -> int:
     workers = compare.whole("resume", "--workers", args.workers)
     asked = read_plan(args.folder).asked
     if asked.get("command") not in ("compare", "sweep"):
-        raise UserError(f"expected a comparison or a sweep in {args.folder}, got runs that were started otherwise")
+        raise UserError(
+            f"{args.folder} was begun by `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
+        )
     methods, seeds = asked.get("methods", []), asked["seeds"]
     recipe = check(merge(Recipe(), {**asked["base"], **_rounds(args)}, str(args.folder)), methods)
     if asked["command"] == "sweep":

@@ -48,6 +48,8 @@ def main(args: argparse.Namespace) -> int:
     recipe = load_recipe(args.recipe, given, profile=args.profile)
     find = places.resumable if args.resume else places.choose
     out = find(args.out, recipe.data, recipe.method, str(recipe.seed))
+    if args.resume:
+        places.refuse_federation(out)
     return train(recipe, out, args, args.resume, next_command(args.recipe, flags.with_profile(given, args), recipe))
 
 

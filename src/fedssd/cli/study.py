@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedssd.cli import places
-from fedssd.cli.compare import whole
+from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError
 from fedssd.cli.reproduce import run_missing, settings_given
 
@@ -64,7 +64,7 @@ def _study(args: argparse.Namespace) -> Study:
     study = Study(small=small, changes=changes, chosen=Chosen() if small else load_chosen())
     if args.seeds is None:
         return study
-    seeds = tuple(whole("reproduce", "--seeds", text) for text in args.seeds.split(",") if text.strip())
+    seeds = tuple(seed_list("reproduce", args.seeds))
     return study.with_seeds(args.part, seeds)
 
 
@@ -103,10 +103,10 @@ def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int
         ran += run_missing(cells, out, partial(_finished, cells, [out, *reuse]), workers, quiet, lean=True)
 
 
-def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, Path]:
+def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[Path]]:
     from fedssd.experiment.study import Results
 
-    return Results(folders).found(cells)
+    return Results(folders).repeats(cells)
 
 
 def _plan(study: Study, parts: Sequence[str], there: Sequence[Path], only: str | None) -> int:

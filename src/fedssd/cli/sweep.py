@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import flags, places
-from fedssd.cli.compare import whole
+from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
 from fedssd.cli.report import leave_report
@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.recipe import load_recipe
 
     grid = parse_grid(args.grid)
-    seeds = [whole("sweep", "--seeds", text) for text in args.seeds.split(",") if text.strip()]
+    seeds = seed_list("sweep", args.seeds)
     workers = whole("sweep", "--workers", args.workers)
     recipe = load_recipe(args.recipe, flags.overrides(args, "sweep"), profile=args.profile)
     out = (places.resumable if args.resume else places.choose)(args.out, "sweep", recipe.data)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedssd.core.randomness import below, bits, uniform
 from fedssd.data.dataset import Dataset
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 
 PROFILES = ("moon", "niid", "fedntd", "moon-zero", "none")
 SMALLEST_SIDE = 16  # below this a shifted, flipped image is another class rather than the same one
@@ -183,7 +183,7 @@ def pipeline(profile: str, dataset_name: str, shape: tuple[int, ...]) -> Pipelin
     """
     if profile not in PROFILES:
         known = ", ".join(PROFILES)
-        raise UserError(f"unknown augmentation {profile!r}: expected one of {known} ({nearest(profile, PROFILES)})")
+        raise UserError(f"unknown augmentation {profile!r}: expected one of {known}{perhaps(profile, PROFILES)}")
     if profile == "none":
         return Pipeline()
     if profile == "moon-zero":

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedssd.core.randomness import Purpose, permutation
 from fedssd.data.partition import Partition
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 
 PER_CLASS = 64
 MODES = ("heldout", "shared")
@@ -45,7 +45,7 @@ def take(
 
 def _check(per_class: int, mode: str) -> None:
     if mode not in MODES:
-        raise UserError(f"unknown auxiliary mode {mode!r}: expected one of {', '.join(MODES)} ({nearest(mode, MODES)})")
+        raise UserError(f"unknown auxiliary mode {mode!r}: expected one of {', '.join(MODES)}{perhaps(mode, MODES)}")
     if per_class < 0:
         raise UserError(f"expected 0 or more auxiliary samples per class, got {per_class}: set --auxiliary")
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 
 Rows = list[np.ndarray[Any, np.dtype[np.int64]]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]
@@ -110,7 +110,7 @@ def _rule(spec: str, classes: int, clients: int) -> Callable[[Labels, int], Rows
         held = _classes_held(spec, text, classes, clients)
         return lambda labels, seed: _classes(labels, classes, clients, held, seed)
     known = [known_spec.partition(":")[0] for known_spec in SPECS]
-    raise UserError(f"unknown partition {spec!r}: expected one of {', '.join(SPECS)} ({nearest(name, known)})")
+    raise UserError(f"unknown partition {spec!r}: expected one of {', '.join(SPECS)}{perhaps(name, known)}")
 
 
 def _concentration(spec: str, text: str) -> float:

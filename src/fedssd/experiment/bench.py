@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, load_recipe
 from fedssd.experiment.reproduce import Cell, finished_cells, resolved
@@ -28,7 +28,7 @@ def base_recipe(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe
     """The setting of the committed runs on a dataset, for this method."""
     if dataset not in SETTINGS:
         known = list(SETTINGS)
-        raise UserError(f"unknown dataset {dataset!r}: expected one of {', '.join(known)} ({nearest(dataset, known)})")
+        raise UserError(f"unknown dataset {dataset!r}: expected one of {', '.join(known)}{perhaps(dataset, known)}")
     profile = "" if dataset == "digits" else "paper-printed"
     return load_recipe(recipe_file(SETTINGS[dataset]), {**changes, "method": method}, (*PAPER_METHODS, method), profile)
 

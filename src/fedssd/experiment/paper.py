@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
 
 ABLATION = ("kl", "mse", "fedssd")
@@ -208,9 +208,7 @@ def experiments(name: str) -> list[Experiment]:
         return list(EXPERIMENTS.values())
     if name not in EXPERIMENTS:
         known = [*EXPERIMENTS, EVERYTHING]
-        raise UserError(
-            f"unknown table or figure {name!r}: expected one of {', '.join(known)} ({nearest(name, known)})"
-        )
+        raise UserError(f"unknown table or figure {name!r}: expected one of {', '.join(known)}{perhaps(name, known)}")
     return [EXPERIMENTS[name]]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 from fedssd.experiment.chosen import load_chosen
 from fedssd.experiment.paper import CIFAR10, CIFAR100, TINY, recipe_file
 from fedssd.methods.registry import LOCALS, local_kinds
@@ -37,7 +37,7 @@ def profile_values(name: str, data: str, methods: Sequence[str]) -> dict[str, An
     pipeline that come closest to the published FedAvg, found on FedAvg alone.
     """
     if name not in NAMES:
-        raise UserError(f"unknown profile {name!r}: expected one of {', '.join(NAMES)} ({nearest(name, NAMES)})")
+        raise UserError(f"unknown profile {name!r}: expected one of {', '.join(NAMES)}{perhaps(name, NAMES)}")
     if data not in COLUMNS:
         raise UserError(f"profile {name!r} has values for {', '.join(COLUMNS)}, got data = {data!r}")
     values = tomllib.loads(recipe_file(COLUMNS[data].recipe).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, closest, nearest
 
 Options = dict[str, dict[str, Any]]
 MACHINE = (
@@ -188,8 +188,17 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
         elif name in KEYS:
             changed[name] = _typed(name, value, where)
         else:
-            raise UserError(f"{where}: unknown key {key!r}: {nearest(name, list(KEYS))}")
+            raise UserError(f"{where}: unknown key {key!r}: {_meant(name, value)}")
     return replace(recipe, **changed, options=options)
+
+
+def _meant(key: str, value: Any) -> str:
+    """What somebody who wrote an unknown key had probably in mind."""
+    if isinstance(value, Mapping):
+        return f"a method's options stand in a table [options.{key}]"
+    close = closest(key, list(KEYS))
+    option = "a method's option is written method.option, such as fedssd.m_max"
+    return f"did you mean {close!r}?" if close else f"{option}; all keys are in docs/recipes.md"
 
 
 def _names(key: str) -> list[str]:

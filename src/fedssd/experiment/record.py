@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,6 +217,7 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
     """Line 0 of rounds.jsonl: what the run was made with."""
     data = federation.dataset
     return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "fedssd": fedssd.__version__,
         "commit": source_commit(),
         "torch": str(torch.__version__),

@@ -7,10 +7,11 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fedssd.engines import pick_device
@@ -21,6 +22,7 @@ from fedssd.experiment.many import program, read_plan, run_many
 from fedssd.experiment.paper import Column, Experiment, setting
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.record import explained
+from fedssd.experiment.repeats import newest_last
 from fedssd.experiment.run import run_together
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
@@ -99,23 +101,28 @@ def places_of(
 
 
 def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
-    """Run folders that have all their rounds, by the key of their recipe; where two are of one, the first."""
-    found: dict[str, Path] = {}
-    for recipe, run in finished_runs(folders, trusted):
-        found.setdefault(recipe.hash, run)
-    return found
-
-
-def finished_runs(folders: Iterable[Path], trusted: str = "") -> Iterator[tuple[Recipe, Path]]:
-    """Run folders that have all their rounds, each with its recipe as this version reads it.
+    """Run folders that have all their rounds, by the key of their recipe as this version reads it; repeats count once.
 
     To read the recipe of a method in a file is to load that file, so of those only the ``trusted`` one counts.
     """
-    for folder in folders:
-        for summary in sorted(folder.rglob("summary.json")):
-            recipe = _recipe(summary.parent, trusted) if is_finished(summary.parent) else None
-            if recipe is not None:
-                yield recipe, summary.parent
+    return {key: runs[-1] for key, runs in finished_runs(folders, trusted).items()}
+
+
+def finished_runs(folders: Iterable[Path], trusted: str = "") -> dict[str, list[Path]]:
+    """The same with all repeats of a run; the last is the one that counts."""
+    found: dict[str, list[Path]] = {}
+    for recipe, run in recipes_of_finished(folders, trusted):
+        found.setdefault(recipe.hash, []).append(run)
+    return found
+
+
+def recipes_of_finished(folders: Iterable[Path], trusted: str = "") -> Iterator[tuple[Recipe, Path]]:
+    """Each with its recipe, those that count last."""
+    there = dict.fromkeys(summary.parent for folder in folders for summary in folder.rglob("summary.json"))
+    for run in newest_last(filter(is_finished, there)):
+        recipe = _recipe(run, trusted)
+        if recipe is not None:
+            yield recipe, run
 
 
 def is_finished(run: Path) -> bool:
@@ -137,7 +144,7 @@ def _recipe(run: Path, trusted: str) -> Recipe | None:
         return None
 
 
-def missing(cells: Iterable[Cell], done: Mapping[str, Path]) -> list[Cell]:
+def missing(cells: Iterable[Cell], done: Container[str]) -> list[Cell]:
     """What is yet to run, each once, in order; where two cells are one run, the first has it."""
     found: dict[str, Cell] = {}
     for cell in cells:
@@ -314,8 +321,16 @@ def probe(cell: Cell, count: int) -> Speed:
     return Speed(train / cell.recipe.participation, sum(last.values()) - train, max(0.0, start))
 
 
-def estimate(cells: Sequence[Cell], workers: int = 0, listen: Listener = ignore) -> float:
-    """Seconds these cells will take here, by a short probe for every model and dataset among them."""
+def estimate(
+    cells: Sequence[Cell],
+    workers: int = 0,
+    listen: Listener = ignore,
+    done: Mapping[str, float] = MappingProxyType({}),
+) -> float:
+    """Seconds these cells will take here, by a short probe for every model and dataset among them.
+
+    ``done`` has the share of its rounds that a cell brings from before it was interrupted, by the cell's key.
+    """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.recipe.data, cell.recipe.model), []).append(cell)
@@ -325,6 +340,6 @@ def estimate(cells: Sequence[Cell], workers: int = 0, listen: Listener = ignore)
         programs = by_program(group)
         widest = max(map(len, programs.values()))
         speed = probe(group[0], min(widest, MOST_PROBED[pick_device(group[0].recipe.device).type]))
-        total += sum(map(speed.of, group)) + speed.start * len(programs)
+        total += sum(speed.of(cell) * (1 - done.get(cell.key, 0.0)) for cell in group) + speed.start * len(programs)
     side_by_side = 1 if pick_device(cells[0].recipe.device).type == "cuda" else workers or os.cpu_count() or 1
     return total / side_by_side

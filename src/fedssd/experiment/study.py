@@ -18,7 +18,7 @@ from fedssd.experiment.chosen import Chosen
 from fedssd.experiment.design import PARTS, REPORTING, Changes, Choice, Composition, Design, label, load_design
 from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS, SMALL_ROUNDS, Column, setting
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
-from fedssd.experiment.reproduce import Cell, finished_runs, resolved
+from fedssd.experiment.reproduce import Cell, recipes_of_finished, resolved
 from fedssd.methods.registry import summands
 
 BASE = "base"
@@ -49,22 +49,36 @@ class Results:
     """Finished runs, by what they are runs of; the first rounds of a longer run are the shorter run."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self.done: dict[str, Path] = {}
-        self._by_length: dict[str, list[tuple[int, Path]]] = {}
-        for recipe, run in finished_runs(folders):
-            self.done.setdefault(recipe.hash, run)
-            self._by_length.setdefault(_endless(recipe), []).append((recipe.rounds, run))
+        self._runs: dict[str, list[Path]] = {}
+        self._by_length: dict[str, dict[int, Path]] = {}
+        for recipe, run in recipes_of_finished(folders):
+            self._runs.setdefault(recipe.hash, []).append(run)
+            self._by_length.setdefault(_endless(recipe), {})[recipe.rounds] = run
+
+    @property
+    def done(self) -> dict[str, Path]:
+        """Every run that counts, by its key."""
+        return {key: runs[-1] for key, runs in self._runs.items()}
 
     def find(self, cell: Cell) -> Path | None:
         """The folder of its run, or of the shortest that is longer."""
-        rounds, lengths = cell.recipe.rounds, self._by_length.get(_endless(cell.recipe), ())
-        longer = [(length, run) for length, run in lengths if length > rounds and cell.recipe.evaluate_every == 1]
-        return self.done.get(cell.key) or (min(longer)[1] if longer else None)
+        found = self.repeats([cell]).get(cell.key)
+        return None if found is None else found[-1]
 
     def found(self, cells: Iterable[Cell]) -> dict[str, Path]:
         """Where those of these cells are that need not run, by their keys."""
-        places = {cell.key: self.find(cell) for cell in cells}
-        return {key: run for key, run in places.items() if run is not None}
+        return {key: runs[-1] for key, runs in self.repeats(cells).items()}
+
+    def repeats(self, cells: Iterable[Cell]) -> dict[str, list[Path]]:
+        """The same with all repeats of a run; the last is the one that counts."""
+        found: dict[str, list[Path]] = {}
+        for cell in cells:
+            lengths = self._by_length.get(_endless(cell.recipe), {})
+            longer = [length for length in lengths if length > cell.recipe.rounds and cell.recipe.evaluate_every == 1]
+            runs = self._runs.get(cell.key) or ([lengths[min(longer)]] if longer else [])
+            if runs:
+                found[cell.key] = runs
+        return found
 
     def run(self, trial: Trial, seed: int) -> Path | None:
         """The folder of a finished run."""

@@ -88,6 +88,11 @@ def check_local(kind: type[Local], path: Path) -> None:
     try:
         trial = _Trial(kind(), path)
         first, second = trial.plain(), trial.plain()
+        if not torch.isfinite(first["found"]["penalty"]).all():
+            where = _defined(kind, path)
+            raise UserError(
+                f"{where}: {kind.__name__}: penalty gives NaN or infinity on finite numbers, so nothing would learn"
+            )
         _compare(first, second, path, kind, "gives two answers to the same question: hooks must be pure functions")
         stage = "a batch of clients (vmap)"
         _compare(trial.batched(), first, path, kind, "gives another answer for a batch of clients than for one client")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedssd.core.contract import Local, Server, Sum, meaningless, parts_of
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, closest, nearest
 from fedssd.methods.ablation import KLDistillation, MSEDistillation
 from fedssd.methods.cronus import Cronus
 from fedssd.methods.custom import load_local
@@ -89,10 +89,22 @@ def _kind(name: str) -> type[Local]:
     if ".py:" in name:
         return load_local(name)
     if name not in LOCALS:
-        raise UserError(
-            f"unknown method {name!r}: {nearest(name, list(LOCALS))}, or a file such as my_method.py:MyLoss"
-        )
+        raise UserError(f"unknown method {name!r}: {_meant(name)}")
     return LOCALS[name]
+
+
+def _meant(name: str) -> str:
+    """What somebody who wrote this for a local half had probably in mind."""
+    if name.endswith(".py"):
+        return f"of a file, name the class too: {name}:MyLoss"
+    if "," in name:
+        return "one run has one method; several run with fedssd compare --methods A,B, and a sum is written A+B"
+    if name.lower() in SERVERS:
+        return f"it is a server half: use --server {name.lower()}"
+    close = closest(name, list(LOCALS))
+    known = f"did you mean {close!r}?" if close else f"known: {', '.join(LOCALS)}"
+    own = "" if close else "; your own is written my_method.py:MyLoss"
+    return f"{known}{own}"
 
 
 def build_local(spec: str, options: Options | None = None, dataset: str = "") -> Local:
@@ -113,7 +125,8 @@ def build_local(spec: str, options: Options | None = None, dataset: str = "") ->
 def build_server(name: str, options: Options | None = None) -> Server:
     """The server half a name stands for."""
     if name not in SERVERS:
-        raise UserError(f"unknown server half {name!r}: {nearest(name, list(SERVERS))}")
+        local = "it is a local half: use --local" if name.lower() in LOCALS else ""
+        raise UserError(f"unknown server half {name!r}: {local or nearest(name, list(SERVERS))}")
     return _build(SERVERS[name], dict((options or {}).get(name, {})))
 
 

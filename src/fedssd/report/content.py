@@ -6,32 +6,35 @@ Numbers are whole to keep the page small: accuracies in hundredths of a percent,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from fedssd.experiment.repeats import RULE
 from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
 from fedssd.report.records import Record
-from fedssd.report.settings import Setting, once_per_seed
+from fedssd.report.settings import OWN, Setting, once_per_seed
 from fedssd.report.tables import cells, remarks, tabulate
 
 Content = dict[str, Any]
 FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}
+NAMED = 6  # repeats named in a note
 VERSIONS = ("fedssd", "torch", "python", "engine", "device", "card", "commit")
 
 
 def setting_content(setting: Setting, every: int = 1) -> Content:
     """One setting of the page; of class-wise figures and matrices only every so many rounds are kept."""
-    records, doubles = once_per_seed(setting.records)
+    records, repeats = once_per_seed(setting.records)
     names = list(dict.fromkeys(record.summary["method"] for record in records))
     lines = {name: [record for record in records if record.summary["method"] == name] for name in names}
     pairs = colours(names)
     first = records[0]
     return {
         "name": setting.name,
-        "facts": facts(setting.task, first),
+        "facts": facts(setting, first),
         "classes": first.header.get("classes") or _numbered(first),
-        "table": _table(records, doubles),
+        "table": _table(records, repeats),
         "methods": [line_content(name, pair, lines[name], every) for name, pair in zip(names, pairs, strict=True)],
         "splits": _splits(records),
         "runs": [provenance(record) for record in records],
@@ -39,16 +42,19 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     }
 
 
-def facts(task: Mapping[str, Any], record: Record) -> list[list[str]]:
+def facts(setting: Setting, record: Record) -> list[list[str]]:
     """The task in a few words for the top of the page."""
+    task = setting.task
     parameters = record.header.get("parameters")
-    model = str(task.get("model", "?")) + (f", {parameters:,} parameters" if parameters else "")
-    share = task.get("participation", 1.0)
-    clients = f"{task.get('clients', '?')}" + ("" if share == 1 else f", {share:g} of them a round")
-    rounds = f"{task.get('rounds', '?')} of {task.get('epochs', '?')} local epochs"
+    model = str(task["model"]) + (f", {parameters:,} parameters" if parameters else "")
+    share, epochs = task["participation"], task["epochs"]
+    clients = f"{task['clients']}" + ("" if share == 1 else f", {share:.0%} of them a round")
+    rounds = f"{task['rounds']}, each of {epochs} local {'epoch' if epochs == 1 else 'epochs'}"
+    split = ", another for each seed" if setting.split == OWN else f", the same for all seeds (seed {setting.split})"
+    split = split if len({run.summary["seed"] for run in setting.records}) > 1 else ""
     return [
-        ["data", str(task.get("data", "?"))],
-        ["split", str(task.get("partition", "?"))],
+        ["data", str(task["data"])],
+        ["split", f"{task['partition']}{split}"],
         ["clients", clients],
         ["rounds", rounds],
         ["model", model],
@@ -60,22 +66,34 @@ def _numbered(record: Record) -> list[str]:
     return [str(number) for number in range(len(next(iter(found.values()), [])))]
 
 
-def _table(records: Sequence[Record], doubles: int) -> Content:
+def _table(records: Sequence[Record], repeats: Sequence[Record]) -> Content:
     table = tabulate(records)
     unfinished = [f"{r.summary['method']} seed {r.summary['seed']}" for r in records if not r.finished]
     notes = remarks(table)
     notes += [f"interrupted before their last round: {', '.join(unfinished)}"] if unfinished else []
-    notes += [f"{doubles} further runs of the same method and seed are not shown"] if doubles else []
+    notes += [_set_aside(repeats)] if repeats else []
     mark = "\x01"  # an outstanding cell, told to the page by a character no name has
     rows = cells(table, lambda text: mark + text)
     return {"headings": ["method", *(" ".join(c.heading) for c in table.columns)], "rows": rows, "notes": notes}
+
+
+def _set_aside(repeats: Sequence[Record]) -> str:
+    """What a reader must know of runs that are there more than once."""
+    named = [f"{_place(run)} ({run.summary['method']} seed {run.summary['seed']})" for run in repeats[:NAMED]]
+    more = f" and {len(repeats) - NAMED} more" if len(repeats) > NAMED else ""
+    runs = "1 run is" if len(repeats) == 1 else f"{len(repeats)} runs are"
+    return f"{runs} a repeat of another with the same recipe and seed, and set aside; {RULE}: {', '.join(named)}{more}"
+
+
+def _place(record: Record) -> str:
+    return "/".join(record.folder.parts[-2:])
 
 
 def line_content(name: str, pair: tuple[str, str], records: Sequence[Record], every: int) -> Content:
     """A method's line: its curves as means over seeds, and what one seed shows in detail."""
     content: Content = {
         "id": name,
-        "name": NAMES.get(name, name.rsplit("/", 1)[-1]),
+        "name": NAMES.get(name) or re.sub(r"[^+× ]*\.py:", "", name),  # a user's class without its file
         "light": pair[0],
         "dark": pair[1],
         "seeds": [record.summary["seed"] for record in records],
@@ -219,7 +237,7 @@ def provenance(record: Record) -> Content:
         "method": summary["method"],
         "seed": summary["seed"],
         "acc": round(10000 * summary["final"]["acc"]),
-        "folder": "/".join(record.folder.parts[-2:]),
+        "folder": _place(record),
         "recipe": summary.get("recipe_hash", ""),
         "split": summary.get("split_hash", ""),
         "data": header.get("data", ""),

@@ -9,7 +9,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from fedssd.report.content import setting_content
+from fedssd.report.content import Content, setting_content
 from fedssd.report.records import Record, collect
 from fedssd.report.settings import Setting, settings
 
@@ -17,27 +17,33 @@ LARGEST = 6_000_000  # bytes of a page
 THINNED = 64  # where a page is still too large with every so many rounds, nothing more can be left out
 
 
-def write_report(folders: Sequence[Path], file: Path, title: str = "fedssd report") -> Path:
-    """Read every run below the folders and write the page beside them, whole or not at all."""
-    text = report(collect(folders), title)
+def write_report(
+    folders: Sequence[Path], file: Path, title: str = "fedssd report", paired: Content | None = None
+) -> Path:
+    """Read every run below the folders and write the page beside them, whole or not at all.
+
+    ``paired`` is a further table: its ``headings``, ``rows`` and ``notes``.
+    """
+    text = report(collect(folders), title, paired)
     aside = file.with_name(file.name + ".part")
     aside.write_text(text, encoding="utf-8")
     os.replace(aside, file)
     return file
 
 
-def report(records: Sequence[Record], title: str = "fedssd report") -> str:
+def report(records: Sequence[Record], title: str = "fedssd report", paired: Content | None = None) -> str:
     """The page; where it would be too large, class-wise figures and matrices keep fewer rounds."""
     found, every = settings(records), 1
-    text = _page(found, title, every)
+    text = _page(found, title, every, paired)
     while len(text.encode()) > LARGEST and every < THINNED:
         every *= 2
-        text = _page(found, title, every)
+        text = _page(found, title, every, paired)
     return text
 
 
-def _page(found: Sequence[Setting], title: str, every: int) -> str:
-    content = {"title": title, "every": every, "settings": [setting_content(setting, every) for setting in found]}
+def _page(found: Sequence[Setting], title: str, every: int, paired: Content | None) -> str:
+    shown = [setting_content(setting, every) for setting in found]
+    content = {"title": title, "every": every, "settings": shown, "paired": paired}
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     parts = {
         "TITLE": escape(title),

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
+from fedssd.experiment.repeats import newest_last
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.report.tables import BASELINE
 
@@ -71,13 +72,13 @@ class Line:
 
 
 def lines_of(results: Path) -> list[Line]:
-    """All finished runs below a folder, in the order of their paths."""
+    """All finished runs below a folder, of repeats the one begun last."""
     found: dict[str, Line] = {}
-    for file in sorted(results.rglob("summary.json")):
-        summary = json.loads(file.read_text(encoding="utf-8"))
+    for run in newest_last(file.parent for file in results.rglob("summary.json")):
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         if summary["rounds"] < summary["of_rounds"] or "final" not in summary:
             continue
-        recipe = load_recipe(file.with_name("recipe.toml"), {})
+        recipe = load_recipe(run / "recipe.toml", {})
         fresh = Line(recipe)
         line = found.setdefault(repr((recipe.method, recipe.server, recipe.options, fresh.setting)), fresh)
         draw = (recipe.seed, recipe.partition_seed)

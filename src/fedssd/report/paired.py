@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
 from fedssd.report.figures import NAMES
 
@@ -97,13 +98,18 @@ REMARKS = (
 )
 
 
+def as_content(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> dict[str, Any]:
+    """The same as plain data, for ``report.html``."""
+    return {"headings": list(HEADS), "rows": _cells(name, ours, rivals), "notes": list(REMARKS)}
+
+
 def _cells(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> list[list[str]]:
     rows = [[name, _spread(ours), "", "", str(len(ours))]]
     for rival in rivals:
         mean, half = fmean(rival.gains), rival.half_width
         interval = "–" if half is None else f"{mean - half:+.2f} to {mean + half:+.2f}{' *' if rival.clear else ''}"
         label = NAMES.get(rival.method, rival.method)
-        rows.append([label, _spread(rival.accuracies), f"{mean:+.2f}", interval, str(len(rival.gains))])
+        rows.append([label, _spread(rival.accuracies), f"{round(mean, 2) + 0.0:+.2f}", interval, str(len(rival.gains))])
     return rows
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
+from fedssd.experiment.repeats import begun
 
 FILES = ("recipe.toml", "summary.json")
 
@@ -32,6 +33,11 @@ class Record:
     def until(self, rounds: int) -> Record:
         """Its first rounds, and the summary of all."""
         return replace(self, rounds=[line for line in self.rounds if line["round"] <= rounds])
+
+    @property
+    def begun(self) -> str:
+        """When it was begun, or last gone on with; empty where it does not say."""
+        return begun(self.header)
 
 
 def collect(folders: Sequence[Path]) -> list[Record]:

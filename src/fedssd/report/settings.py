@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fedssd.experiment.recipe import MACHINE, Recipe
 from fedssd.report.records import Record
 from fedssd.report.tables import BASELINE
 
-# What makes a task; everything else is how it is tackled.
+# What makes a task, beside the split; everything else is how it is tackled.
 TASK = (
     "data",
     "partition",
@@ -23,8 +24,11 @@ TASK = (
     "epochs",
     "evaluate_every",
 )
-LEFT_OUT = ("method", "seed", "partition_seed", "engine", "device", "width", "evaluate_local")
+NAMED = ("method", "server", "options")  # what names a line by itself
+LEFT_OUT = {*TASK, *NAMED, *MACHINE, "seed", "partition_seed", "evaluate_local"}
 ORDER = (BASELINE, "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
+DEFAULTS = asdict(Recipe())  # of keys that are younger than a run
+OWN = -1  # each seed has a split of its own
 
 
 @dataclass(frozen=True)
@@ -34,79 +38,129 @@ class Setting:
     name: str
     task: dict[str, Any]
     records: list[Record]
+    split: int = OWN  # the seed of the split that all runs share
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:
-    """The runs by task, in the order they came; each is named by what sets it apart from the others."""
+    """The runs by task and split, in the order they came; each is named by what sets it apart from the others."""
     by_task: dict[str, list[Record]] = {}
     for record in records:
         by_task.setdefault(repr(_task(record)), []).append(record)
     tasks = [_task(group[0]) for group in by_task.values()]
-    differing = [key for key in TASK if len({repr(task.get(key)) for task in tasks}) > 1]
-    return [
-        Setting(_name(task, differing), task, _labelled(group))
-        for task, group in zip(tasks, by_task.values(), strict=True)
-    ]
+    found = []
+    for task, group in zip(tasks, by_task.values(), strict=True):
+        alike = [other for other in tasks if other["data"] == task["data"]]  # what goes with the data needs no saying
+        differing = [key for key in TASK if len({repr(other[key]) for other in alike}) > 1]
+        splits = _by_split(group)
+        for split, runs in splits.items():
+            words = [_split_words(split)] if len(splits) > 1 else []
+            found.append(Setting(", ".join([_name(task, differing), *words]), task, _labelled(runs), split))
+    return found
+
+
+def _recipe(record: Record) -> dict[str, Any]:
+    return DEFAULTS | record.recipe
 
 
 def _task(record: Record) -> dict[str, Any]:
-    return {key: record.recipe[key] for key in TASK if key in record.recipe}
+    return {key: _recipe(record)[key] for key in TASK}
+
+
+def _by_split(group: Sequence[Record]) -> dict[int, list[Record]]:
+    """Runs whose seeds have splits of their own, and those on each split that several seeds share.
+
+    Methods can be compared seed by seed only on the same splits. A run whose seed is that of a shared split belongs to
+    both: it is what either way of splitting gives.
+    """
+    seeds = [(record, int(_recipe(record)["seed"]), _split_seed(record)) for record in group]
+    shared = dict.fromkeys(split for _, seed, split in seeds if split != seed)
+    own = [record for record, seed, split in seeds if split == seed]
+    alone = any(split == seed and split not in shared for _, seed, split in seeds)
+    found = {OWN: own} if alone else {}
+    return found | {split: [record for record, _, other in seeds if other == split] for split in shared}
+
+
+def _split_seed(record: Record) -> int:
+    recipe = _recipe(record)
+    return int(recipe["seed"] if recipe["partition_seed"] == OWN else recipe["partition_seed"])
+
+
+def _split_words(split: int) -> str:
+    return "a split for each seed" if split == OWN else f"split {split}"
 
 
 def _name(task: dict[str, Any], differing: Sequence[str]) -> str:
     """Data and split always; of the rest what differs between settings."""
-    rest = [_words(key, task.get(key)) for key in differing if key not in ("data", "partition")]
-    return ", ".join([str(task.get("data", "?")), str(task.get("partition", "?")), *rest])
+    rest = [_words(key, task[key]) for key in differing if key not in ("data", "partition")]
+    return ", ".join([str(task["data"]), str(task["partition"]), *rest])
 
 
 def _words(key: str, value: Any) -> str:
-    counted = {"clients": "clients", "rounds": "rounds", "epochs": "epochs", "auxiliary": "auxiliary"}
-    if key in counted:
-        return f"{value} {counted[key]}"
-    return f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
+    if key in ("clients", "rounds", "epochs"):
+        return f"{value} {key.removesuffix('s') if value == 1 else key}"
+    if key == "participation":
+        return "all take part" if value == 1 else f"{value:.0%} take part"
+    return f"{key.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}"
 
 
 def _labelled(group: Sequence[Record]) -> list[Record]:
-    """The runs with their line's name as method: the method, and what differs between its runs beside the seed."""
-    by_method: dict[str, list[Record]] = {}
+    """The runs with their line's name as method: the halves, and what differs between its runs beside the seed."""
+    by_halves: dict[tuple[str, str], list[Record]] = {}
     for record in group:
-        by_method.setdefault(str(record.recipe.get("method", record.summary["method"])), []).append(record)
-    ordered = sorted(by_method, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    return [record for method in ordered for record in _variants(method, by_method[method])]
+        recipe = _recipe(record)
+        by_halves.setdefault((str(recipe["method"]), str(recipe["server"])), []).append(record)
+    ordered = sorted(by_halves, key=_rank)
+    return [record for halves in ordered for record in _variants(halves, by_halves[halves])]
 
 
-def _variants(method: str, records: Sequence[Record]) -> list[Record]:
-    settings = [_flat(record.recipe) for record in records]
+def _rank(halves: tuple[str, str]) -> tuple[bool, int]:
+    """The paper's methods first, in its order, then a user's own; FedAvg's server half before others."""
+    method, server = halves
+    place = ORDER.index(method) if method in ORDER else len(ORDER) + (".py:" not in method)
+    return server != BASELINE, place
+
+
+def _variants(halves: tuple[str, str], records: Sequence[Record]) -> list[Record]:
+    settings = [_flat(halves, _recipe(record)) for record in records]
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
-    labels = [_label(method, {key: setting.get(key) for key in differing}) for setting in settings]
+    labels = [_label(halves, {key: setting.get(key) for key in differing}) for setting in settings]
     found = zip(labels, records, strict=True)
     return [replace(record, summary={**record.summary, "method": label}) for label, record in found]
 
 
-def _label(method: str, differing: dict[str, Any]) -> str:
-    values = [
-        f"{key.removeprefix(method + '.')}={value:g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in differing.items()
-    ]
-    return " ".join([method, *values])
+def _label(halves: tuple[str, str], differing: dict[str, Any]) -> str:
+    """``fedssd × fednova``, then ``key=value`` for all that differs."""
+    method, server = halves
+    pair = [half for half in halves if half != BASELINE] or [BASELINE]
+    owner = f"{method if server == BASELINE else server}." if len(pair) == 1 else ""
+    values = [f"{key.removeprefix(owner)}={_short(value)}" for key, value in differing.items()]
+    return " ".join([" × ".join(pair), *values])
 
 
-def _flat(recipe: dict[str, Any]) -> dict[str, Any]:
-    """What may differ within a setting, options as ``method.option``."""
-    flat = {k: v for k, v in recipe.items() if k not in TASK and k not in LEFT_OUT and k != "options"}
-    for method, options in recipe.get("options", {}).items():
-        flat |= {f"{method}.{name}": value for name, value in options.items()}
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _flat(halves: tuple[str, str], recipe: dict[str, Any]) -> dict[str, Any]:
+    """What may differ within a line's halves, options as ``method.option``; of methods that do not run, none."""
+    method, server = halves
+    used = {part.strip() for part in method.split("+")} | {server}
+    custom = ".py:" in method  # whose options stand under a name that only its file knows
+    flat = {key: value for key, value in recipe.items() if key not in LEFT_OUT}
+    for owner, options in recipe["options"].items():
+        if custom or owner in used:
+            flat |= {f"{owner}.{name}": value for name, value in options.items()}
     return flat
 
 
-def once_per_seed(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """One run for every line and seed, finished ones first, and how many were left out."""
-    kept: dict[tuple[str, int], Record] = {}
-    count = 0
+def once_per_seed(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """One run for every line and seed, and the repeats set aside: finished runs count first, then what was begun last.
+
+    A run that does not say when it was begun is older than one that does; of two such, the last path counts.
+    """
+    found: dict[tuple[str, int], list[Record]] = {}
     for record in records:
-        key = (record.summary["method"], record.summary["seed"])
-        count += 1
-        if key not in kept or (record.finished and not kept[key].finished):
-            kept[key] = record
-    return list(kept.values()), count - len(kept)
+        found.setdefault((record.summary["method"], record.summary["seed"]), []).append(record)
+    ranked = [sorted(runs, key=lambda run: (run.finished, run.begun, run.folder)) for runs in found.values()]
+    return [runs[-1] for runs in ranked], [run for runs in ranked for run in runs[:-1]]

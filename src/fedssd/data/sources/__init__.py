@@ -12,7 +12,7 @@ from fedssd.data.dataset import Dataset
 from fedssd.data.sources import cache, cifar, digits, folder, npz, tabular, tiny_imagenet
 from fedssd.data.sources.archive import Progress, md5_of
 from fedssd.data.sources.download import download
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError, perhaps
 
 Reader = Callable[[Path, Progress | None], Dataset]
 
@@ -91,8 +91,8 @@ def load(name_or_path: str) -> Dataset:
         if not path.is_file():
             raise UserError(f"expected a {suffix} file, got nothing at {path}: check the path")
         return npz.read(path) if suffix == ".npz" else tabular.read(path)
-    hint = nearest(name_or_path, list(SOURCES))
-    raise UserError(f"unknown dataset {name_or_path!r}: expected one of {', '.join(SOURCES)}, {FILES} ({hint})")
+    hint = perhaps(name_or_path, list(SOURCES))
+    raise UserError(f"unknown dataset {name_or_path!r}: expected one of {', '.join(SOURCES)}, {FILES}{hint}")
 
 
 def read_samples(path: Path, classes: tuple[str, ...] | None = None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
@@ -118,7 +118,7 @@ def prepare(name: str, source: Path | None = None, progress: Progress | None = N
     entry = SOURCES.get(name)
     if entry is None or entry.read is None:
         fetched = [known for known, candidate in SOURCES.items() if candidate.read is not None]
-        why = "needs no preparing" if entry is not None else f"is not known ({nearest(name, fetched)})"
+        why = "needs no preparing" if entry is not None else f"is not known{perhaps(name, fetched)}"
         raise UserError(f"expected one of {', '.join(fetched)} to prepare, got {name!r}, which {why}")
     path = source or download(entry.origin, cache.folder() / "downloads" / entry.archive, entry.md5, name, progress)
     return cache.save(entry.read(path.expanduser(), progress))

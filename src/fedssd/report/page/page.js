@@ -2,6 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = id => document.getElementById(id);
+  const MOST = 8;  // lines drawn at first: more are mud
   const state = { setting: 0, hidden: new Set(), round: 0, rounds: [] };
   let figures = [];  // what is drawn now: {draw, follow}; follow moves with the round and is cheap
 
@@ -38,7 +39,7 @@
     for (let count = Math.ceil(low / step - 1e-9); count * step <= high + 1e-9 * step; count++) found.push(count * step);
     return found;
   }
-  const figure = value => Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-3)
+  const figure = value => Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-4)
     ? value.toExponential(1) : String(+value.toPrecision(6));
 
   // ---- lines over something: one chart for learning curves, forgetting, distillation and cost
@@ -51,8 +52,8 @@
       host.textContent = "";
       const all = options.series();
       if (!all.length) { host.append(element("p", {}, "Nothing to draw: switch a method on.")); scale = null; return; }
-      const width = Math.max(host.clientWidth, 240), wide = options.names && width > 470;
-      const height = clamp(width * 0.62, 210, 330);
+      const width = Math.max(host.clientWidth, 240), height = clamp(width * 0.62, 210, 330);
+      const wide = options.names && width > 470 && all.length * 15 <= height - 50;  // as many names as have room
       const left = 46, right = width - (wide ? 118 : 14), top = 10, bottom = height - 40;
       const svg = shape(host, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.label });
       const [xLow, xHigh] = extent(all.flatMap(line => line.x)), [yLow, yHigh] = heights(all);
@@ -67,7 +68,8 @@
       for (const line of all) if (line.spread && line.spread.some(value => value > 0)) band(inside, line, x, y);
       for (const line of all) {
         const points = line.x.map((value, place) => `${x(value).toFixed(1)},${y(line.y[place]).toFixed(1)}`).join(" ");
-        shape(inside, "polyline", { class: hero(line), points, stroke: colour(line.method), "data-method": line.method.id });
+        const drawn = shape(inside, "polyline", { class: hero(line), points, stroke: colour(line.method), "data-method": line.method.id });
+        shape(drawn, "title", {}, line.method.name);
       }
       if (wide) names(svg, all, x, y, right, top, bottom);
       const cursor = shape(inside, "g");
@@ -85,7 +87,7 @@
       for (const line of scale.all) {
         if (line.rounds[0] > round()) continue;
         const place = placeOf(line.rounds, round());
-        shape(scale.cursor, "circle", { class: "dot", r: 4.5, cx: scale.x(line.x[place]), cy: scale.y(line.y[place]), fill: colour(line.method) });
+        shape(scale.cursor, "circle", { class: "dot", "data-method": line.method.id, r: 4.5, cx: scale.x(line.x[place]), cy: scale.y(line.y[place]), fill: colour(line.method) });
       }
     };
     return chart;
@@ -112,7 +114,7 @@
       svg.addEventListener("pointerdown", move);
     }
   }
-  const hero = line => line.method.id === "fedssd" ? "line hero" : "line";
+  const hero = line => line.method.id === (setting().methods.find(method => method.id.includes(".py:"))?.id ?? "fedssd") ? "line hero" : "line";
   function extent(values) {
     let low = Infinity, high = -Infinity;
     for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
@@ -133,7 +135,7 @@
   }
   function band(parent, line, x, y) {
     const edge = sign => line.x.map((value, place) => `${x(value).toFixed(1)},${y(line.y[place] + sign * line.spread[place]).toFixed(1)}`);
-    shape(parent, "polygon", { class: "band", points: [...edge(1), ...edge(-1).reverse()].join(" "), fill: colour(line.method) });
+    shape(parent, "polygon", { class: "band", points: [...edge(1), ...edge(-1).reverse()].join(" "), fill: colour(line.method), "data-method": line.method.id });
   }
   function names(svg, all, x, y, right, top, bottom) {  // beside the line ends, moved apart where they would overlap
     const ends = all.map(line => ({ line, from: clamp(y(line.y.at(-1)), top, bottom) })).sort((a, b) => a.from - b.from);
@@ -142,9 +144,9 @@
     let ceiling = bottom + 4;
     for (const end of [...ends].reverse()) { end.at = Math.min(end.at, ceiling); ceiling = end.at - 15; }
     for (const end of ends) {
-      shape(svg, "polyline", { class: "thread", points: `${right + 3},${end.from} ${right + 14},${end.at}`, stroke: colour(end.line.method) });
+      shape(svg, "polyline", { class: "thread", points: `${right + 3},${end.from} ${right + 14},${end.at}`, stroke: colour(end.line.method), "data-method": end.line.method.id });
       const name = end.line.method.name;
-      shape(svg, "text", { class: "name", x: right + 18, y: end.at + 4 }, name.length > 14 ? name.slice(0, 13) + "…" : name);
+      shape(svg, "text", { class: "name", "data-method": end.line.method.id, x: right + 18, y: end.at + 4 }, name.length > 14 ? name.slice(0, 13) + "…" : name);
     }
   }
   const overRounds = curve => method => curve(method) && {
@@ -190,7 +192,7 @@
       scale.cursor.textContent = "";
       for (const method of scale.all) {
         const now = pairs(method).filter(([number]) => number <= round()).at(-1);
-        if (now) shape(scale.cursor, "circle", { class: "dot", cx: scale.x(now[1]), cy: scale.y(now[2]), r: 6, fill: colour(method) });
+        if (now) shape(scale.cursor, "circle", { class: "dot", "data-method": method.id, cx: scale.x(now[1]), cy: scale.y(now[2]), r: 6, fill: colour(method) });
       }
     };
     return chart;
@@ -312,7 +314,7 @@
       byId("class-credibility").hidden = !found.whole;
       if (!found.whole) return;
       const rivals = k => Math.max(0, ...values.map((row, j) => j === k ? 0 : row[k]));
-      bars(byId("credibility-bars"), names, names.map((_, k) => Math.round(100 * values[k][k] * (1 - rivals(k)))), "Class credibility", "%", 100);
+      bars(byId("credibility-bars"), names, names.map((_, k) => Math.round(100 * values[k][k] * (1 - rivals(k)))), "Class credibility", "", 100);
     };
     return chart;
   }
@@ -383,11 +385,11 @@
   function chosen(id) {
     return setting().methods.find(method => method.id === byId(id).value);
   }
-  function fill(id, methods, preferred) {
+  function fill(id, methods, preferred, otherwise = methods.at(-1)?.id) {
     const select = byId(id), before = select.value;
     select.textContent = "";
     for (const method of methods) select.append(element("option", { value: method.id }, method.name));
-    const wanted = [before, preferred, methods.at(-1)?.id].find(id => methods.some(method => method.id === id));
+    const wanted = [before, preferred, otherwise].find(id => methods.some(method => method.id === id));
     if (wanted !== undefined) select.value = wanted;
   }
   function chips() {
@@ -395,15 +397,32 @@
     host.textContent = "";
     for (const method of setting().methods) {
       const chip = element("button", { type: "button", class: "chip", "aria-pressed": !state.hidden.has(method.id), "data-method": method.id,
-        style: `--c: ${colour(method)}` }, element("i"), method.name, element("b"));
-      chip.addEventListener("click", () => {
-        state.hidden.has(method.id) ? state.hidden.delete(method.id) : state.hidden.add(method.id);
-        chip.setAttribute("aria-pressed", !state.hidden.has(method.id));
-        for (const row of byId("table").querySelectorAll("tbody tr")) row.classList.toggle("off", state.hidden.has(row.dataset.method));
-        draw();
-      });
+        style: `--c: ${colour(method)}` }, element("i"), element("span", {}, method.name), element("b"));
+      chip.addEventListener("click", () => toggle(method.id));
+      alone(chip, method.id);
       host.append(chip);
     }
+    byId("every").hidden = setting().methods.length < 4;
+  }
+  function toggle(id) {
+    state.hidden.has(id) ? state.hidden.delete(id) : state.hidden.add(id);
+    switched();
+  }
+  function switched() {  // after methods were switched on or off
+    for (const chip of byId("chips").children) chip.setAttribute("aria-pressed", !state.hidden.has(chip.dataset.method));
+    for (const row of byId("table").querySelectorAll("tbody tr")) row.classList.toggle("off", state.hidden.has(row.dataset.method));
+    const all = setting().methods.length, on = all - state.hidden.size;
+    byId("switched").textContent = on < all ? `${on} of ${all} methods are drawn below: switch the others on above, or by a click on their row` : "";
+    draw();
+  }
+  function alone(host, id) {  // pointing at a method's name leaves the other lines pale
+    const only = `svg [data-method]:not([data-method="${CSS.escape(id)}"]) { opacity: .12 }`;
+    for (const event of ["pointerenter", "focus"]) host.addEventListener(event, () => { if (!state.hidden.has(id)) pale(only); });
+    for (const event of ["pointerleave", "blur"]) host.addEventListener(event, () => pale(""));
+  }
+  function pale(rule) {
+    const style = document.getElementById("pale") ?? document.head.appendChild(element("style", { id: "pale" }));
+    style.textContent = rule;
   }
   function setRound(place) {
     state.round = clamp(place, 0, state.rounds.length - 1);
@@ -447,11 +466,21 @@
     for (const [name, ...cells] of rows) {
       const method = setting().methods.find(found => found.id === name);
       const first = element("td", { style: `--c: ${colour(method)}` }, element("i"), method.name);
-      body.append(element("tr", { "data-method": name, class: state.hidden.has(name) ? "off" : "" }, first, ...cells.map(text =>
-        element("td", {}, text.startsWith("\u0001") ? element("strong", {}, text.slice(1)) : text))));
+      const row = element("tr", { "data-method": name, class: state.hidden.has(name) ? "off" : "" }, first, ...cells.map(text =>
+        element("td", {}, text.startsWith("\u0001") ? element("strong", {}, text.slice(1)) : text)));
+      row.addEventListener("click", () => { if (!String(getSelection())) toggle(name); });  // numbers can still be copied
+      body.append(row);
     }
     table.append(body);
-    byId("notes").replaceChildren(...notes.map(text => element("li", {}, text.replace("marked:", "bold:"))));
+    byId("notes").replaceChildren(...notes.map(text => element("li", {}, text.replace("marked:", "bold:"))), element("li", { id: "switched" }));
+  }
+  function pairs() {  // a user's method against committed ones, where the page has that
+    byId("pairs").hidden = !data.paired;
+    if (!data.paired) return;
+    const { headings, rows, notes } = data.paired;
+    byId("pairs-table").append(element("thead", {}, element("tr", {}, ...headings.map(text => element("th", { scope: "col" }, text)))),
+      element("tbody", {}, ...rows.map(cells => element("tr", {}, ...cells.map(text => element("td", {}, text))))));
+    byId("pairs-notes").append(...notes.map(text => element("li", {}, text)));
   }
   function provenance() {
     const heads = ["method", "seed", "accuracy %", "folder", "recipe", "split", "data", "made with"];
@@ -473,7 +502,7 @@
 
   function show(place) {
     state.setting = place;
-    state.hidden.clear();
+    state.hidden = new Set(setting().methods.slice(MOST).map(method => method.id));
     const methods = setting().methods, has = key => methods.filter(method => method[key]);
     state.rounds = [...new Set(methods.flatMap(method => method.global.rounds))].sort((a, b) => a - b);
     byId("round").max = state.rounds.length - 1;
@@ -482,8 +511,9 @@
     fill("class-method", has("classes"), "fedssd");
     fill("credibility-method", has("credibility"), "fedssd");
     const matrices = has("confusion").filter(method => Object.keys(method.confusion.local).length);
-    fill("confusion-one", matrices, "fedavg");
-    fill("confusion-other", matrices, "fedssd");
+    const own = matrices.find(method => method.id.includes(".py:"));  // a user's method is what they want to see
+    fill("confusion-one", matrices, "fedavg", matrices[0]?.id);
+    fill("confusion-other", matrices, own?.id ?? "fedssd");
     const clients = matrices.length ? Object.keys(matrices[0].confusion.local) : [];
     byId("confusion-client").replaceChildren(...clients.map(client => element("option", { value: client }, client)));
     if (clients.includes("8")) byId("confusion-client").value = "8";  // the client the paper shows
@@ -513,11 +543,11 @@
       byId(`distilled-${name}`).parentElement.hidden = !has("distilled").some(method => method.distilled[name]);
       figures.push(lineChart(`distilled-${name}`, { series: () => lines(method => method.distilled?.[name] &&
         { method, rounds: method.distilled[name].rounds, x: method.distilled[name].rounds, y: method.distilled[name].mean }),
-        overRounds: true, xTitle: "round", whole: true, label: `Distillation: ${name}` }));
+        overRounds: true, xTitle: "round", whole: true, floor: name === "ratio" ? undefined : 0, label: `Distillation: ${name}` }));
     }
     if (sections.split) figures.push(splitMap());
     if (sections.confusion) figures.push(confusionMaps());
-    draw();
+    switched();
     setRound(state.rounds.length - 1);
   }
   const against = (method, x) => ({ method, rounds: method.global.rounds, x, y: method.global.mean.map(value => value / 100) });
@@ -530,12 +560,15 @@
     draw();
   }
   byId("title").textContent = data.title;
+  pairs();
   data.settings.forEach((found, place) => byId("setting").append(element("option", { value: place }, found.name)));
   byId("setting-choice").hidden = data.settings.length < 2;
   if (data.settings.length < 2) byId("setting-choice").style.display = "none";
   byId("setting").addEventListener("change", event => show(+event.target.value));
   byId("round").addEventListener("input", event => setRound(+event.target.value));
   byId("play").addEventListener("click", play);
+  byId("all").addEventListener("click", () => { state.hidden.clear(); switched(); });
+  byId("none").addEventListener("click", () => { state.hidden = new Set(setting().methods.map(method => method.id)); switched(); });
   byId("theme").addEventListener("click", () => {
     const order = ["", "light", "dark"], now = document.documentElement.dataset.theme ?? "";
     theme(order[(order.indexOf(now) + 1) % 3]);

@@ -1,0 +1,51 @@
+"""The same run made twice counts once, wherever tables are made: the one begun last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedssd.experiment.repeats import newest_last
+from fedssd.experiment.reproduce import finished_cells, finished_runs
+from fedssd.report.method_numbers import lines_of
+
+pytestmark = pytest.mark.quick
+LATER, EARLIER = "2026-02-01T10:00:00+00:00", "2026-01-01T10:00:00+00:00"
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def twice(tmp_path: Path, write_run: Write) -> Path:
+    """One recipe run twice: with 50 % in what was begun later and has the first path, then with 70 %."""
+    for name, acc, started in (("a", 0.5, LATER), ("b", 0.7, EARLIER)):
+        folder = write_run(tmp_path / name, "fedavg", 0, [acc], {"model": "mlp", "partial_batch": "keep"})
+        header, rest = (folder / "rounds.jsonl").read_text().split("\n", 1)
+        (folder / "rounds.jsonl").write_text(json.dumps(json.loads(header) | {"started": started}) + "\n" + rest)
+    return tmp_path
+
+
+def test_cells_of_the_paper_s_tables(twice: Path) -> None:
+    assert [run.name for run in finished_cells([twice]).values()] == ["a"]
+    assert [[run.name for run in runs] for runs in finished_runs([twice]).values()] == [["b", "a"]]
+    assert [len(runs) for runs in finished_runs([twice, twice / "a"]).values()] == [2]  # a folder named twice is one
+
+
+def test_the_methods_pages(twice: Path) -> None:
+    (line,) = lines_of(twice)
+    assert list(line.accuracies.values()) == [pytest.approx(50.0)]
+
+
+def test_runs_that_do_not_say_are_older_in_the_order_of_their_paths(tmp_path: Path, write_run: Write) -> None:
+    for name in ("b", "a"):
+        write_run(tmp_path / name, "fedavg", 0, [0.5])
+    (tmp_path / "c").mkdir()  # no record at all
+    assert [run.name for run in newest_last([tmp_path / name for name in "cba"])] == ["a", "b", "c"]
+
+
+def test_a_run_says_when_it_was_begun(real_runs: Path) -> None:
+    header = json.loads((real_runs / "first" / "fedavg-0" / "rounds.jsonl").read_text().split("\n")[0])
+    assert header["started"] > "2026-01-01T00:00:00+00:00"
+    assert header["started"].endswith("+00:00")
