@@ -109,12 +109,23 @@ def test_cells_are_read_from_finished_runs_and_t_is_paired_by_seed(done: dict[st
     assert cells["fedavg"].rounds == (2, 2)  # the null: its own first hit
     assert cells["fedssd"].rounds == (1, None)
     assert cells["moon"].accuracies == ()
+    assert cells["fedssd"].lead.gains == pytest.approx([20.0, -10.0])
+    assert cells["fedssd"].published_lead == pytest.approx(73.38 - 70.49)
+    assert (cells["fedavg"].lead.gains, cells["fedavg"].published_lead) == ([], None)
+    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(as_csv([side])))}
+    assert float(rows["fedssd"]["less_fedavg"]) == pytest.approx(5.0)
+    assert rows["moon"]["less_fedavg"] == rows["fedavg"]["paper_less_fedavg"] == ""
 
 
 def test_the_documentation_shows_what_there_is_and_names_what_is_not(done: dict[str, Path]) -> None:
     text = section(EXPERIMENTS["table1"], done, range(10))
     assert len(done) == 4
-    assert "| FedAvg | 65.00 ± 7.07 (2) | 70.49 ± 0.23 | -5.49 ⚑ | 2 | 100 |" in text
+    assert "| FedAvg | 65.00 ± 7.07 (2) | 70.49 ± 0.23 | -5.49 ⚑ | – | – | 2 | 100 |" in text
+    half = (
+        12.7062 * 450**0.5 / 2**0.5
+    )  # Student's t for one degree of freedom; +20 and −10 points differ by 450^½ from 5
+    lead = f"+5.00 [{5 - half:+.2f}, {5 + half:+.2f}] | +2.89"
+    assert f"| FedSSD | 70.00 ± 14.14 (2) | 73.38 ± 0.46 | -3.38 | {lead} | 1 (1/2) | 33 |" in text
     assert "| MOON | not run |" in text
     # four runs of two rounds of two seconds
     assert "| CIFAR-10 | some card · torch 2.11 · commit abc | 0: `s0`, 1: `s1` | 16 |" in text

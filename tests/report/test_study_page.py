@@ -12,9 +12,9 @@ import pytest
 
 from fedssd.experiment.study import COLUMNS, Results, Study, Trial
 from fedssd.report import mechanism
-from fedssd.report.paired import pair
+from fedssd.report.paired import interval, pair
 from fedssd.report.records import read
-from fedssd.report.study import NOT_RUN, Page, interval, spread, verdict
+from fedssd.report.study import NOT_RUN, Page, spread, verdict
 
 pytestmark = pytest.mark.quick
 

@@ -48,6 +48,16 @@ def pair(method: str, theirs: Mapping[int, float], ours: Mapping[int, float]) ->
     return Rival(method, tuple(theirs[seed] for seed in seeds), tuple(ours[seed] for seed in seeds))
 
 
+def interval(found: Rival) -> str:
+    """The mean difference with its interval; a star where that leaves out zero."""
+    if not found.gains:
+        return "–"
+    mean, half = fmean(found.gains), found.half_width
+    if half is None:
+        return f"{mean:+.2f}"
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]{' *' if found.clear else ''}"
+
+
 def t_quantile(freedom: int, level: float = LEVEL) -> float:
     """The t with P(|T| ≤ t) = level for Student's T with so many degrees of freedom."""
     low, high = 0.0, 1.0

@@ -12,11 +12,13 @@ from statistics import fmean, stdev
 from fedssd.experiment.paper import Experiment, Published
 from fedssd.experiment.reproduce import Place, cells_of, places_of
 from fedssd.report.figures import NAMES as PAPER_NAMES
+from fedssd.report.paired import Rival, interval, pair
 from fedssd.report.records import Record, read
 from fedssd.report.tables import BASELINE, first_reaching
 
 FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
+NOBODY = Rival(BASELINE, (), ())
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Compared:
     accuracies: tuple[float, ...]  # percent
     rounds: tuple[int | None, ...]  # T, seed by seed: None where FedAvg's accuracy was not reached
     theirs: Published | None
+    lead: Rival = NOBODY  # against FedAvg of the same seeds
+    published_lead: float | None = None  # the published figure less the published FedAvg
 
     @property
     def mean(self) -> float | None:
@@ -79,10 +83,18 @@ def _compared(place: Place, method: str, done: Mapping[str, Path], seeds: Sequen
         return {cell.recipe.seed: read(done[cell.key]) for cell in cells if cell.key in done}
 
     ours, baseline = runs(method), runs(BASELINE)
-    accuracies = tuple(100 * run.summary["final"]["acc"] for run in ours.values())
+    found, base = ({seed: 100 * run.summary["final"]["acc"] for seed, run in some.items()} for some in (ours, baseline))
     paired = [(run, baseline[seed]) for seed, run in ours.items() if seed in baseline]
     reached = tuple(first_reaching(run.rounds, base.summary["final"]["acc"]) for run, base in paired)
-    return Compared(method, accuracies, reached, place.column.published.get(method))
+    theirs, null = (place.column.published.get(name) for name in (method, BASELINE))
+    return Compared(
+        method,
+        tuple(found.values()),
+        reached,
+        theirs,
+        NOBODY if method == BASELINE else pair(BASELINE, base, found),
+        theirs.accuracy - null.accuracy if theirs and null and method != BASELINE else None,
+    )
 
 
 def _with(place: Place, method: str) -> Place:
@@ -106,6 +118,10 @@ def _section(side: Side, stand_in: str) -> str:
         columns["paper %"] = theirs
     if compared:
         columns["difference"] = difference
+    if any(cell.lead.gains for cell in side.cells):
+        columns["less FedAvg [95 %]"] = lambda cell: interval(cell.lead)
+    if any(cell.published_lead is not None for cell in side.cells):
+        columns["paper's less its FedAvg"] = _their_lead
     if any(cell.rounds for cell in side.cells):
         columns["T"] = rounds
     if any(cell.theirs and cell.theirs.rounds for cell in side.cells):
@@ -147,6 +163,10 @@ def theirs(cell: Compared) -> str:
     return f"{cell.theirs.accuracy:.2f}{spread}"
 
 
+def _their_lead(cell: Compared) -> str:
+    return "–" if cell.published_lead is None else f"{cell.published_lead:+.2f}"
+
+
 def _their_rounds(cell: Compared) -> str:
     return "–" if cell.theirs is None or cell.theirs.rounds is None else str(cell.theirs.rounds)
 
@@ -163,6 +183,8 @@ def notes(side: Side, compared: bool) -> list[str]:
     found = []
     if any(cell.accuracies for cell in side.cells):
         found.append("Ours: mean ± standard deviation (seeds)")
+    if any(cell.lead.half_width is not None for cell in side.cells):
+        found.append("Less FedAvg: paired by seed, 95 % by Student's t; *: the interval leaves out zero")
     if any(cell.rounds for cell in side.cells):
         own = next((cell for cell in side.cells if cell.method == BASELINE), None)
         null = f"; FedAvg itself first hits that value in round {rounds(own)}" if own and own.rounds else ""
@@ -179,7 +201,8 @@ def as_csv(sides: Sequence[Side]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     heads = (
-        "setting method seeds accuracy std rounds reached paper_accuracy paper_std paper_rounds difference stands_out"
+        "setting method seeds accuracy std rounds reached paper_accuracy paper_std paper_rounds difference "
+        "less_fedavg half_width paper_less_fedavg stands_out"
     )
     writer.writerow(heads.split())
     for side in sides:
@@ -187,7 +210,9 @@ def as_csv(sides: Sequence[Side]) -> str:
             reached = [number for number in cell.rounds if number is not None]
             paper = cell.theirs or (None, None, None)
             numbers = [cell.mean, cell.std, fmean(reached) if reached else None]
-            figures = ["" if n is None else f"{n:.10g}" for n in (*numbers, len(reached), *paper, cell.difference)]
+            lead = [fmean(cell.lead.gains) if cell.lead.gains else None, cell.lead.half_width, cell.published_lead]
+            known = (*numbers, len(reached), *paper, cell.difference, *lead)
+            figures = ["" if n is None else f"{n:.10g}" for n in known]
             writer.writerow([side.title, cell.method, len(cell.accuracies), *figures, int(cell.stands_out)])
     return file.getvalue()
 

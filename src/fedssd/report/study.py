@@ -17,7 +17,7 @@ from fedssd.experiment.recipe import PAPER_METHODS
 from fedssd.experiment.study import COLUMNS, Results, Study, Trial
 from fedssd.report import mechanism
 from fedssd.report.figures import NAMES
-from fedssd.report.paired import Rival, pair
+from fedssd.report.paired import Rival, interval, pair
 from fedssd.report.records import Record, read
 
 NOT_RUN = "not run yet"
@@ -40,16 +40,6 @@ def spread(values: Sequence[float]) -> str:
     if not values:
         return NOT_RUN
     return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "") + f" ({len(values)})"
-
-
-def interval(found: Rival) -> str:
-    """A paired difference with its interval; a star where that leaves out zero."""
-    if not found.gains:
-        return "–"
-    mean, half = fmean(found.gains), found.half_width
-    if half is None:
-        return f"{mean:+.2f}"
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]{' *' if found.clear else ''}"
 
 
 def verdict(found: Rival, worth: float) -> str:
