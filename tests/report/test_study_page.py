@@ -89,9 +89,9 @@ def test_the_answer_comes_first_with_its_uncertainty() -> None:
     text = page(confirmed).answer()
     half = T2 * 0.1 / 3**0.5
     expected = f"+0.20 points, 95 % interval {0.2 - half:+.2f} to {0.2 + half:+.2f}, 3 seeds"
-    assert f"as printed FedSSD is not told apart from FedAvg ({expected})" in text
-    assert "at M_max = 0.5 FedSSD trails FedAvg (-1.04 points" in text
-    assert text.endswith("Not run yet: report, best.\n")
+    assert f"FedSSD as printed is not told apart from FedAvg ({expected})" in text
+    assert "FedSSD at M_max = 0.5 trails FedAvg (-1.04 points" in text
+    assert text.endswith("Not run yet: every method at its tuned strength, the best composition.\n")
 
 
 def test_the_last_round_stands_beside_the_best() -> None:

@@ -22,6 +22,7 @@ from fedssd.report.records import Record, read
 
 NOT_RUN = "not run yet"
 COMMAND = "fedssd reproduce study"
+SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")  # of the answer
 LEADERS = ("fedssd", "fedssd-0.5")
 
 
@@ -85,7 +86,7 @@ class Page:
                 f"**{NOT_RUN.capitalize()}.** The design is fixed and the runs are not made: whether FedSSD leads, "
                 "when and by how much is not known here yet.\n"
             )
-        rest = [part for part, sentence in zip(("confirm", "report", "best"), said, strict=True) if not sentence]
+        rest = [part for part, sentence in zip(SENTENCES, said, strict=True) if not sentence]
         missing = f" {NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
         return " ".join(sentence for sentence in said if sentence) + missing + "\n"
 
@@ -95,7 +96,7 @@ class Page:
         for arm, strength in (("fedssd", "as printed"), ("fedssd-0.5", "at M_max = 0.5")):
             found = self._against(bases[arm], bases["fedavg"])
             if found.gains:
-                said.append(f"{strength} FedSSD {_leads(found)}")
+                said.append(f"FedSSD {strength} {_leads(found)}")
         rounds = bases["fedavg"].recipe.rounds
         return f"Over {rounds} rounds of our base recipe, {' and '.join(said)}." if said else ""
 
