@@ -25,13 +25,15 @@ TILE = Tile(64, 32, 64, 4)
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _product(
-    a, b, gate, bias, out, total, a_model, a_row, a_inner, b_model, b_inner, b_column, gate_model, bias_model,
+    a, b, gate, bias, out, total, a_model, a_row, a_inner, b_model, b_inner, b_column, gate_model, bias_model, rows,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GATED: tl.constexpr, HAS_BIAS: tl.constexpr,
     RELU: tl.constexpr, TOTAL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, BI: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     # out = relu(a · b + bias); a's entries count only where the gate, which lies as a does, is above zero. With TOTAL
     # the sums of a's rows are written too: of a turned slope they are the bias's gradient.
+    # Rows that are samples are counted by a number that is passed, or every size of a batch would be compiled anew.
+    count = ROWS if ROWS > 0 else rows
     m = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * BR + tl.arange(0, BR)
     column = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -42,7 +44,7 @@ def _product(
     sums = tl.zeros((BR,), dtype=tl.float32)
     for start in range(0, INNER, BI):
         inner = start + tl.arange(0, BI)
-        known = (row < ROWS)[:, None] & (inner < INNER)[None, :]
+        known = (row < count)[:, None] & (inner < INNER)[None, :]
         place = row[:, None] * a_row + inner[None, :] * a_inner
         left = tl.load(a + place, mask=known, other=0.0)
         if GATED:
@@ -59,10 +61,10 @@ def _product(
         acc += tl.load(bias + m * bias_model + column, mask=column < COLUMNS, other=0.0)[None, :]
     if RELU:
         acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    place = m * (ROWS * COLUMNS) + row[:, None] * COLUMNS + column[None, :]
-    tl.store(out + place, acc, mask=(row < ROWS)[:, None] & (column < COLUMNS)[None, :])
+    place = m * count * COLUMNS + row[:, None] * COLUMNS + column[None, :]
+    tl.store(out + place, acc, mask=(row < count)[:, None] & (column < COLUMNS)[None, :])
     if TOTAL:
-        tl.store(total + m * ROWS + row, sums, mask=(row < ROWS) & (tl.program_id(1) == 0))
+        tl.store(total + m * count + row, sums, mask=(row < count) & (tl.program_id(1) == 0))
 
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: str, tile: Tile = TILE) -> Tensor:
@@ -107,7 +109,7 @@ def _launch(
     _product[grid](
         a, b, a if gate is None else gate, a if bias is None else bias, out, out if total is None else total,
         *a.stride(), *b.stride(), a.stride(0) if gate is None else gate.stride(0),
-        0 if bias is None else bias.stride(0), rows, columns, inner,
+        0 if bias is None else bias.stride(0), rows, 0 if total is None else rows, columns, inner,
         gate is not None, bias is not None, relu, total is not None, size, across, depth, precision,
         num_warps=tile.warps, num_stages=2,
     )  # fmt: skip
