@@ -29,7 +29,8 @@ from fedssd.experiment.interrupt import terminate
 from fedssd.experiment.machine import choose, using_threads
 from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
 from fedssd.experiment.record import claim, explained, refuse_taken, sync_folder, write_whole
-from fedssd.experiment.run import Result, read_result, run_together
+from fedssd.experiment.result import Result, read_result
+from fedssd.experiment.run import run_together
 
 PLAN = "runs.json"
 POLL = 0.2  # seconds between looks at what the workers say
