@@ -15,16 +15,18 @@ from fedssd.cli import main
 from fedssd.cli.study import chosen_trials
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
-from fedssd.experiment import chosen as chosen_file
-from fedssd.experiment.chosen import Chosen, load_chosen
-from fedssd.experiment.design import PARTS, REPORTING, Design, label, load_design, understood
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.many import program
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.profiles import profile_values
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.reproduce import RECORD, resolved
-from fedssd.experiment.study import BASE, COLUMNS, Results, Study, Trial, model_steps
+from fedssd.experiment.study import chosen as chosen_file
+from fedssd.experiment.study.chosen import Chosen, load_chosen
+from fedssd.experiment.study.design import PARTS, REPORTING, Design, label, load_design, understood
+from fedssd.experiment.study.parts import BASE, COLUMNS, Study
+from fedssd.experiment.study.results import Results
+from fedssd.experiment.study.trial import Trial, model_steps
 from fedssd.methods import shipped
 from fedssd.methods.fedssd import selective_distillation
 from fedssd.methods.registry import build_local, local_kinds

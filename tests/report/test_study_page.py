@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedssd.experiment.study import COLUMNS, Results, Study, Trial
+from fedssd.experiment.study.parts import COLUMNS, Study
+from fedssd.experiment.study.results import Results
+from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
 from fedssd.report.paired import pair
 from fedssd.report.records import read

@@ -32,8 +32,8 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.experiment.design import PARTS
     from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS
+    from fedssd.experiment.study.design import PARTS
 
     parser = commands.add_parser(
         "reproduce",

@@ -11,10 +11,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from fedssd.errors import UserError
-from fedssd.experiment.design import Changes, Choice, label
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import PAPER_METHODS
-from fedssd.experiment.study import COLUMNS, Results, Study, Trial
+from fedssd.experiment.study.design import Changes, Choice, label
+from fedssd.experiment.study.parts import COLUMNS, Study
+from fedssd.experiment.study.results import Results
+from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
 from fedssd.report.figures import NAMES
 from fedssd.report.paired import Rival, pair
