@@ -16,7 +16,8 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
 from fedssd.report.paired import pair
 from fedssd.report.records import read
-from fedssd.report.study import NOT_RUN, Page, interval, spread, verdict
+from fedssd.report.study import Page
+from fedssd.report.wording import NOT_RUN, interval, spread, verdict
 
 pytestmark = pytest.mark.quick
 

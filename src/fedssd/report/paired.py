@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedssd.report.figures import NAMES
+from fedssd.report.markdown import table
 
 LEVEL = 0.95
 
@@ -88,8 +89,7 @@ def as_text(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
 
 def as_markdown(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
     """The same for a page."""
-    rows = [list(HEADS), ["---", *("---:" for _ in HEADS[1:])], *_cells(name, ours, rivals)]
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "; ".join(REMARKS) + ".", ""])
+    return "\n".join([table(HEADS, _cells(name, ours, rivals)), "; ".join(REMARKS) + ".", ""])
 
 
 REMARKS = (
