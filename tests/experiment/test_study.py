@@ -15,12 +15,13 @@ from fedssd.cli import main
 from fedssd.cli.study import chosen_trials
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
+from fedssd.experiment.cells import resolved
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.many import program
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.profiles import profile_values
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.reproduce import RECORD, resolved
+from fedssd.experiment.reproduce import RECORD
 from fedssd.experiment.study import chosen as chosen_file
 from fedssd.experiment.study.chosen import Chosen, load_chosen
 from fedssd.experiment.study.design import PARTS, REPORTING, Design, label, load_design, understood

@@ -17,8 +17,8 @@ from fedssd.cli.progress import spoken
 from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
+    from fedssd.experiment.cells import Cell, Place
     from fedssd.experiment.paper import Experiment
-    from fedssd.experiment.reproduce import Cell, Place
 
 DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 EXAMPLES = examples(
@@ -66,8 +66,10 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
+    from fedssd.experiment.cells import cells_of, places_of
+    from fedssd.experiment.finished import finished_runs
     from fedssd.experiment.paper import experiments
-    from fedssd.experiment.reproduce import alone, cells_of, finished_runs, places_of
+    from fedssd.experiment.reproduce import alone
     from fedssd.report.paper import need_matplotlib, write_figures
 
     _check_reuse(args.reuse)
@@ -169,9 +171,11 @@ def run_missing(
 
     What is finished comes by key with all its repeats.
     """
+    from fedssd.experiment.cells import missing
+    from fedssd.experiment.estimate import estimate
     from fedssd.experiment.events import Event
     from fedssd.experiment.repeats import RULE
-    from fedssd.experiment.reproduce import estimate, interrupted, missing, run_cells
+    from fedssd.experiment.reproduce import interrupted, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
@@ -229,7 +233,8 @@ def _write(
     stand_in: str,
 ) -> list[Path]:
     """The tables as Markdown, CSV and LaTeX; of figures the numbers behind them."""
-    from fedssd.experiment.reproduce import cells_of, finished_cells, split_counts
+    from fedssd.experiment.cells import cells_of, split_counts
+    from fedssd.experiment.finished import finished_cells
     from fedssd.report import figure_data, reproduction
     from fedssd.report.records import read
     from fedssd.report.split_picture import split_picture

@@ -15,7 +15,7 @@ from fedssd.cli.parser import UsageError
 from fedssd.cli.reproduce import run_missing, settings_given
 
 if TYPE_CHECKING:
-    from fedssd.experiment.reproduce import Cell
+    from fedssd.experiment.cells import Cell
     from fedssd.experiment.study.parts import Study
     from fedssd.experiment.study.trial import Trial
 
@@ -87,7 +87,8 @@ def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
 def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int, quiet: bool, only: str | None) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
     from fedssd.errors import UserError
-    from fedssd.experiment.reproduce import interrupted, missing
+    from fedssd.experiment.cells import missing
+    from fedssd.experiment.reproduce import interrupted
     from fedssd.experiment.study.results import Results
 
     ran, asked = 0, set[str]()
@@ -113,7 +114,7 @@ def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[
 def _plan(study: Study, parts: Sequence[str], there: Sequence[Path], only: str | None) -> int:
     """What would run, without running it."""
     from fedssd.errors import UserError
-    from fedssd.experiment.reproduce import by_program, missing
+    from fedssd.experiment.cells import by_program, missing
     from fedssd.experiment.study.results import Results
     from fedssd.experiment.study.trial import model_steps
 

@@ -9,9 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedssd.errors import UserError, perhaps
+from fedssd.experiment.cells import Cell, resolved
+from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, load_recipe
-from fedssd.experiment.reproduce import Cell, finished_cells, resolved
 from fedssd.methods.registry import summands
 
 SETTINGS = {

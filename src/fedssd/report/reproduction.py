@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import Experiment, Published
-from fedssd.experiment.reproduce import Place, cells_of, places_of
 from fedssd.report.figures import NAMES as PAPER_NAMES
 from fedssd.report.markdown import table
 from fedssd.report.records import Record, read

@@ -12,9 +12,9 @@ from functools import cache
 from statistics import fmean
 
 from fedssd.errors import UserError, nearest
+from fedssd.experiment.cells import Cell
 from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS, SMALL_ROUNDS, Column, setting
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
-from fedssd.experiment.reproduce import Cell
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import PARTS, REPORTING, Changes, Choice, Composition, Design, label, load_design
 from fedssd.experiment.study.results import Results

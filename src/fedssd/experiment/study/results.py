@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
+from fedssd.experiment.cells import Cell
+from fedssd.experiment.finished import recipes_of_finished
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.reproduce import Cell, recipes_of_finished
 from fedssd.experiment.study.trial import Trial
 
 BY_LATE_ROUNDS = ("screen", "tune", "compose")  # parts that choose between runs of ours

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fedssd.experiment.cells import Cell, resolved
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.reproduce import Cell, resolved
 
 SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000, "digits": 1_438}
 
