@@ -23,11 +23,12 @@ import fedssd
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
-from fedssd.experiment import checkpoint, many, record
-from fedssd.experiment.checkpoint import SHARE, SOONEST, Cadence, sealed, unsealed
+from fedssd.experiment import many, record
+from fedssd.experiment.cadence import SHARE, SOONEST, Cadence
 from fedssd.experiment.commit import source_commit
 from fedssd.experiment.events import Event
 from fedssd.experiment.record import RunFolder
+from fedssd.experiment.sealing import sealed, unsealed
 
 Captured = pytest.CaptureFixture[str]
 RUN = shlex.split(
@@ -397,7 +398,7 @@ def test_the_last_two_checkpoints_and_the_beginning_are_kept() -> None:
 def test_auto_spends_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of 3 s and checkpoints of 2 s: one may come when 200 s have passed since the last."""
     now = [0.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("fedssd.experiment.cadence.time.monotonic", lambda: now[0])
     cadence = Cadence("auto")
     cost, rounds, written = 2.0, 1000, 0
     for number in range(1, rounds + 1):
@@ -416,7 +417,7 @@ def test_auto_spends_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
 def test_rounds_and_times_between_checkpoints(every: str, due: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rounds of ten seconds."""
     now = [0.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("fedssd.experiment.cadence.time.monotonic", lambda: now[0])
     cadence, found = Cadence(every), []
     for number in range(1, 11):
         now[0] += 10.0

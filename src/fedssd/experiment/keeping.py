@@ -9,7 +9,8 @@ import torch
 
 from fedssd.engines.base import Engine
 from fedssd.errors import UserError
-from fedssd.experiment.checkpoint import Cadence, Checkpoint, forget, rounds_in, save_checkpoint
+from fedssd.experiment.cadence import Cadence
+from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in, save_checkpoint
 from fedssd.experiment.machine import Machine
 from fedssd.experiment.record import header
 from fedssd.experiment.underway import Run

@@ -22,15 +22,16 @@ import torch
 from fedssd.core.contract import Local, Server, numbers_of, parts_of
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
-from fedssd.experiment.checkpoint import UnusableError, recipe_difference, sealed, unsealed
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import assemble, build_method, try_split
+from fedssd.experiment.identity import recipe_difference
 from fedssd.experiment.interrupt import terminate
 from fedssd.experiment.machine import choose, using_threads
 from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
 from fedssd.experiment.record import claim, explained, refuse_taken, sync_folder, write_whole
 from fedssd.experiment.result import Result, read_result
 from fedssd.experiment.run import run_together
+from fedssd.experiment.sealing import UnusableError, sealed, unsealed
 
 PLAN = "runs.json"
 POLL = 0.2  # seconds between looks at what the workers say
