@@ -23,7 +23,7 @@ import fedssd
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
-from fedssd.experiment import many, record
+from fedssd.experiment import record, workers
 from fedssd.experiment.cadence import SHARE, SOONEST, Cadence
 from fedssd.experiment.commit import source_commit
 from fedssd.experiment.events import Event
@@ -504,13 +504,13 @@ def test_finished_runs_are_not_run_again_and_missing_ones_run(
     expected = {run.name: outcome(run) for run in Path("whole").iterdir() if run.is_dir()}
     shutil.rmtree("whole/moon-0")
     ran: list[str] = []
-    plain = many.run_together
+    plain = workers.run_together
 
     def noted(recipes: Any, outs: list[Path], *rest: Any, **keys: Any) -> Any:
         ran.extend(out.name for out in outs)
         return plain(recipes, outs, *rest, **keys)
 
-    monkeypatch.setattr(many, "run_together", noted)
+    monkeypatch.setattr(workers, "run_together", noted)
     assert main(["resume", "whole", "--workers", "1", "--quiet"]) == 0
     assert ran == ["moon-0"]
     assert capsys.readouterr().out.splitlines()[:6] == table
