@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from run_folders import real_runs, write_run  # noqa: F401  # fixtures
+from told import design, study  # noqa: F401  # fixtures
 from torch import Tensor, nn
 from witness import Task
 
