@@ -190,6 +190,18 @@ def scenes() -> Callable[..., Scene]:
     return make_scene
 
 
+@pytest.fixture(scope="module")
+def scene(scenes: Callable[..., Any]) -> Any:
+    """The plain one."""
+    return scenes()
+
+
+@pytest.fixture(scope="module")
+def fedavg(scene: Any) -> list[Any]:
+    """What FedAvg comes to there, round by round."""
+    return scene.ours(Local())
+
+
 def largest_difference(left: Tree, right: Tree) -> float:
     """max |left − right| over two trees with the same keys."""
     left, right = tree.flatten(left), tree.flatten(right)
