@@ -9,8 +9,8 @@ from typing import Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_count, whole
-from fedssd.cli.parser import UsageError, examples
-from fedssd.cli.reproduce import run_missing, settings_given
+from fedssd.cli.missing import run_missing
+from fedssd.cli.parser import UsageError, examples, settings_given
 
 EXAMPLES = examples(
     "fedssd bench my_method.py:MyLoss                          on digits, against all that is committed",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.parser import UsageError
-from fedssd.cli.reproduce import run_missing, settings_given
+from fedssd.cli.missing import run_missing
+from fedssd.cli.parser import UsageError, settings_given
 
 if TYPE_CHECKING:
     from fedssd.experiment.cells import Cell
