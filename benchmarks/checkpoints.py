@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedssd.experiment import run
+from fedssd.experiment import keeping
 from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.run import run_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def share(method: str) -> tuple[float, float, int]:
     """Seconds in checkpoints, seconds in all, and how many were written."""
     spent: list[float] = []
-    plain = run.save_checkpoint
+    plain = keeping.save_checkpoint
 
     def timed(*args: Any) -> None:
         begun = time.perf_counter()
@@ -32,14 +33,14 @@ def share(method: str) -> tuple[float, float, int]:
         spent.append(time.perf_counter() - begun)
 
     recipe = load_recipe(ROOT / "recipes/digits.toml", {"method": method})
-    run.save_checkpoint = timed
+    keeping.save_checkpoint = timed
     try:
         with tempfile.TemporaryDirectory() as folder:
             begun = time.perf_counter()
-            run.run_recipe(recipe, Path(folder) / "run")
+            run_recipe(recipe, Path(folder) / "run")
             return sum(spent), time.perf_counter() - begun, len(spent)
     finally:
-        run.save_checkpoint = plain
+        keeping.save_checkpoint = plain
 
 
 def main() -> None:

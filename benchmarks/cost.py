@@ -27,7 +27,7 @@ from fedssd.engines.reference import ReferenceEngine
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.footprint import CLASSES, random_images
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.run import close_job, open_job, start
+from fedssd.experiment.underway import close_job, open_job, start
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.report.catalogue import COSTS, as_markdown, catalogue, traffic_as_markdown
 

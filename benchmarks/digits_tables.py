@@ -29,7 +29,7 @@ from fedssd.errors import UserError
 from fedssd.experiment.federation import assemble
 from fedssd.experiment.many import run_many
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe
-from fedssd.experiment.run import Result
+from fedssd.experiment.result import Result
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.report.figures import learning_curves
 from fedssd.report.tables import as_csv, as_markdown, tabulate

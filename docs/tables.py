@@ -60,7 +60,8 @@ def lines() -> list[Line]:
 @cache
 def study() -> Page:
     """The study with all runs of results/, and no choice but those that follow from them."""
-    from fedssd.experiment.study import Results, Study
+    from fedssd.experiment.study.parts import Study
+    from fedssd.experiment.study.results import Results
     from fedssd.report.study import Page
 
     return Page(Study(), Results([ROOT / "results"]))

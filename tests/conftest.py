@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from run_folders import real_runs, write_run  # noqa: F401  # fixtures
+from told import design, study  # noqa: F401  # fixtures
 from torch import Tensor, nn
 from witness import Task
 
@@ -187,6 +188,18 @@ def warmed(model: nn.Module, x: Tensor, y: Tensor, draw: torch.Generator) -> nn.
 def scenes() -> Callable[..., Scene]:
     """Makes scenes: ``scenes(batch_norm=…, seed=…, batch=…, epochs=…)``."""
     return make_scene
+
+
+@pytest.fixture(scope="module")
+def scene(scenes: Callable[..., Any]) -> Any:
+    """The plain one."""
+    return scenes()
+
+
+@pytest.fixture(scope="module")
+def fedavg(scene: Any) -> list[Any]:
+    """What FedAvg comes to there, round by round."""
+    return scene.ours(Local())
 
 
 def largest_difference(left: Tree, right: Tree) -> float:

@@ -10,14 +10,14 @@ __all__ = ["Local", "Result", "Server", "compare", "credibility_matrix", "run", 
 if TYPE_CHECKING:
     from fedssd.api import compare, run
     from fedssd.core.contract import Local, Server
-    from fedssd.experiment.run import Result
+    from fedssd.experiment.result import Result
     from fedssd.methods.distillation import credibility_matrix
     from fedssd.methods.fedssd import selective_distillation
 
 _HOMES = {
     "Local": "fedssd.core.contract",
     "Server": "fedssd.core.contract",
-    "Result": "fedssd.experiment.run",
+    "Result": "fedssd.experiment.result",
     "compare": "fedssd.api",
     "run": "fedssd.api",
     "credibility_matrix": "fedssd.methods.distillation",

@@ -23,7 +23,8 @@ from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.many import compare as compare_recipes
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
 from fedssd.experiment.record import claim
-from fedssd.experiment.run import Result, run_recipe
+from fedssd.experiment.result import Result
+from fedssd.experiment.run import run_recipe
 
 Array = Tensor | np.ndarray | Sequence[Any]
 Samples = Sequence[Array]  # a pair (x, y)

@@ -66,7 +66,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def stop(*_: Any, **__: Any) -> Any:
         raise Stopped
 
-    for place in ("run.build_engine", "many.run_together", "many._in_processes"):
+    for place in ("run.build_engine", "workers.run_together", "many.in_processes"):
         monkeypatch.setattr(f"fedssd.experiment.{place}", stop)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSSD_CACHE", str(tmp_path / "cache"))

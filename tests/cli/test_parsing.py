@@ -234,12 +234,12 @@ def test_an_interrupted_reproduction_says_which_signal_it_was(
     word: str,
     status: int,
 ) -> None:
-    from fedssd.experiment import reproduce
+    from fedssd.experiment import estimate, reproduce
 
     def stopped(*_: object) -> None:
         raise signal
 
-    monkeypatch.setattr(reproduce, "estimate", lambda *_: 1.0)
+    monkeypatch.setattr(estimate, "estimate", lambda *_: 1.0)
     monkeypatch.setattr(reproduce, "run_cells", stopped)
     words = f"reproduce table1 --scale small --methods fedavg --seeds 1 --quiet --out {tmp_path / 'out'}"
     assert main(words.split()) == status

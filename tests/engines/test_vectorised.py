@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytest
@@ -27,8 +26,6 @@ from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
 from fedssd.engines.vectorised.engine import _arithmetic
-from fedssd.engines.vectorised.layout import idle, ladder, rungs
-from fedssd.engines.vectorised.trace import Checked, record
 from fedssd.methods.registry import LOCALS, SERVERS
 
 SIZES = [30, 5, 24, 17, 3, 41]  # ragged, two of them below one batch of 8
@@ -285,53 +282,6 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         VectorisedEngine(setting.net, setting.world, setting.schedule, **options)
 
 
-def test_the_ladder_covers_every_step_and_has_six_rungs_at_most() -> None:
-    steps = sorted([7, 90, 3, 40, 40, 12, 1, 66, 8, 25, 5], reverse=True)
-    found = rungs(steps)
-    assert len(found) <= 6
-    assert found[0].first == 0
-    assert found[-1].last == max(steps)
-    assert all(a.last == b.first for a, b in pairwise(found))
-    for rung in found:  # whoever still has steps to take is on the rung
-        assert sum(count > rung.first for count in steps) <= rung.width
-    assert ladder(10) == [10, 9, 7, 5, 4, 2]
-    assert rungs([5, 5, 5]) == [(3, 0, 5)]
-
-
-def test_with_a_rung_for_every_width_nobody_who_is_done_goes_along() -> None:
-    steps = [9, 7, 7, 4, 1]
-    assert ladder(5, 16) == [5, 4, 3, 2, 1]
-    assert rungs(steps, 16) == [(5, 0, 1), (4, 1, 4), (3, 4, 7), (1, 7, 9)]
-    assert not idle(steps, 16)
-    assert idle(steps, 2)
-    assert not idle([3, 3], 1)
-
-
-def test_a_recording_lets_go_of_what_nobody_reads_and_repeats_the_rest() -> None:
-    def step(state: Tensor, x: Tensor) -> None:
-        torch.exp(x)  # nobody reads it
-        upper, lower = (2 * x).split([1, 2])
-        state.add_(torch.cat([lower, upper])).mul_(torch.tensor(3.0))
-
-    state, x = torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
-    recorded = record(step, (state, x))
-    assert state.tolist() == [0, 0, 0]  # recording is done on copies
-    for _ in range(2):
-        recorded(state, x)
-    assert state.tolist() == [(0 + 4) * 3 * 3 + 12, (0 + 6) * 3 * 3 + 18, (0 + 2) * 3 * 3 + 6]
-
-
-def test_a_step_that_looks_at_numbers_is_not_recorded() -> None:
-    def step(state: Tensor, x: Tensor) -> None:
-        state.add_(x if float(x.sum()) > 0 else 100)
-
-    state = torch.zeros(1)
-    recorded = record(step, (state, torch.ones(1)))
-    for value in (1.0, 1.0, -1.0):
-        recorded(state, torch.tensor([value]))
-    assert state.tolist() == [102]
-
-
 @dataclass(frozen=True)
 class InCompany(Local):
     """Targets that depend on who else is in the batch, in one of three ways."""
@@ -356,63 +306,6 @@ def test_targets_that_depend_on_the_batch_are_asked_for_each_batch(way: str) -> 
     setting = Setting()
     assert not setting.world.pipeline.random  # or teachers would be asked for each batch anyway
     assert_agree(setting, [Method(InCompany(way))])
-
-
-@pytest.mark.parametrize("start", [0.0, 2**40])  # among integers one is not close to the next
-def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up(start: float) -> None:
-    outside = [torch.ones(1)]
-
-    def step(state: Tensor, x: Tensor) -> None:
-        state.add_((x * outside[0]).to(state.dtype))  # taken for a constant
-
-    state = torch.tensor([start])
-    recorded = record(step, (state, torch.ones(1)))
-    assert isinstance(recorded, Checked)
-    for round_ in (1.0, 10.0, 100.0):
-        outside[0] = torch.tensor([round_])
-        recorded.new_round()
-        for _ in range(2):
-            recorded(state, torch.ones(1))
-    assert state.tolist() == [start + 222]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda kept, x: kept.add_(x),
-        lambda kept, x: torch.add(kept, x, out=kept),
-        lambda kept, x: torch._foreach_add_([kept], [x]),
-        lambda kept, x: kept[:1].copy_(kept + x),
-    ],
-    ids=["in place", "out", "a list", "a view"],
-)
-def test_a_step_that_writes_into_a_constant_is_not_recorded(write: Any) -> None:
-    kept = torch.zeros(1)
-
-    def step(state: Tensor, x: Tensor) -> None:
-        write(kept, x)
-        state.copy_(kept)
-
-    state = torch.zeros(1)
-    assert record(step, (state, torch.zeros(1))) is step
-
-
-def test_a_step_that_turns_a_tensor_round_in_place_is_not_recorded() -> None:
-    def step(state: Tensor, x: Tensor) -> None:
-        state.add_(x + x.detach().t_().t())  # of the same memory, but x itself stays as it was
-
-    assert record(step, (torch.zeros(2, 3), torch.ones(2, 3))) is step
-
-
-def test_a_step_that_works_behind_the_recorder_s_back_is_not_recorded() -> None:
-    def step(state: Tensor, x: Tensor) -> None:
-        state.add_(torch.from_numpy(x.numpy() * 2))  # numpy's product is no tensor operation
-
-    state = torch.zeros(2)
-    recorded = record(step, (state, torch.tensor([1.0, 2.0])))
-    for _ in range(2):
-        recorded(state, torch.tensor([10.0, 20.0]))
-    assert state.tolist() == [40, 80]
 
 
 def test_auto_batches_small_models_and_accelerators() -> None:

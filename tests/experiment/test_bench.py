@@ -10,8 +10,8 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.experiment import bench
+from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.many import compare
-from fedssd.experiment.reproduce import finished_cells
 
 METHOD = '''
 from dataclasses import dataclass

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedssd.experiment.finished import finished_cells, finished_runs
 from fedssd.experiment.repeats import newest_last
-from fedssd.experiment.reproduce import finished_cells, finished_runs
 from fedssd.report.method_numbers import lines_of
 
 pytestmark = pytest.mark.quick

@@ -15,10 +15,13 @@ import torch
 from fedssd.cli import main
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
-from fedssd.experiment import reproduce, run
+from fedssd.experiment import estimate, reproduce, run
+from fedssd.experiment.cells import Cell, cells_of, missing, places_of, resolved
+from fedssd.experiment.estimate import Speed
 from fedssd.experiment.federation import Brought, assemble
+from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
-from fedssd.experiment.reproduce import Cell, Speed, alone, cells_of, finished_cells, missing, places_of, resolved
+from fedssd.experiment.reproduce import alone
 
 QUICK = ["--scale", "small", "--rounds", "1", "--seeds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
@@ -124,7 +127,7 @@ def test_a_finished_cell_is_never_run_again(
         raise AssertionError("something was run")
 
     monkeypatch.setattr(reproduce, "run_many", refuse)
-    monkeypatch.setattr(reproduce, "run_together", refuse)
+    monkeypatch.setattr(estimate, "run_together", refuse)
     capsys.readouterr()
     assert main(["reproduce", "figure-confusion", *QUICK, "--out", str(reproduced), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ran"] == 0
@@ -194,7 +197,7 @@ def test_what_was_interrupted_waits_until_it_is_wanted(
     def stopping(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduce, "estimate", lambda *_: 1.0)
+    monkeypatch.setattr(estimate, "estimate", lambda *_: 1.0)
     two = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
     with monkeypatch.context() as patch:
         patch.setattr(run, "evaluate_closed", stopping)
@@ -243,11 +246,11 @@ def test_the_estimate_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two FedAvg cells of 100 rounds × 10 epochs: 1000 passes of 0.1 s and 100 rounds of 0.5 s each, 7 s to start."""
     (place, *_) = places_of(EXPERIMENTS["table1"], {"device": "cpu"}, dataset="cifar10")
     cells = cells_of(place, [0, 1], ["fedavg"])
-    monkeypatch.setattr(reproduce, "probe", lambda cell, count: Speed(0.1, 0.5, 7.0))
-    assert reproduce.estimate(cells, workers=1) == pytest.approx(2 * (100 + 50) + 7)
-    assert reproduce.estimate(cells, workers=2) == pytest.approx((2 * (100 + 50) + 7) / 2)
+    monkeypatch.setattr(estimate, "probe", lambda cell, count: Speed(0.1, 0.5, 7.0))
+    assert estimate.estimate(cells, workers=1) == pytest.approx(2 * (100 + 50) + 7)
+    assert estimate.estimate(cells, workers=2) == pytest.approx((2 * (100 + 50) + 7) / 2)
     fewer = [replace(cell, recipe=replace(cell.recipe, participation=0.1)) for cell in cells]
-    assert reproduce.estimate(fewer, workers=1) == pytest.approx(2 * (10 + 50) + 7)
+    assert estimate.estimate(fewer, workers=1) == pytest.approx(2 * (10 + 50) + 7)
 
 
 @pytest.mark.quick

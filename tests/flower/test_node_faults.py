@@ -23,7 +23,8 @@ from fedssd.deployment.settings import Settings
 from fedssd.engines.flower import grid as grid_module
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.run import Result, run_recipe
+from fedssd.experiment.result import Result
+from fedssd.experiment.run import run_recipe
 
 SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
 

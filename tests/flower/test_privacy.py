@@ -18,7 +18,7 @@ from fedssd.deployment.samples import deal, read_server
 from fedssd.deployment.server import Wrap, serve
 from fedssd.deployment.settings import Settings
 from fedssd.experiment.recipe import load_recipe
-from fedssd.experiment.run import Result
+from fedssd.experiment.result import Result
 
 NORM = 0.05
 SMALL = {"rounds": 2, "epochs": 2, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fedssd.experiment.cells import cells_of, places_of
 from fedssd.experiment.paper import EXPERIMENTS, Published
-from fedssd.experiment.reproduce import cells_of, places_of
 from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
 
 pytestmark = pytest.mark.quick

@@ -9,12 +9,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from told import Told
 
-from fedssd.experiment.study import COLUMNS, Results, Study, Trial
+from fedssd.experiment.study.parts import COLUMNS, Study
+from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
-from fedssd.report.paired import interval, pair
+from fedssd.report.paired import pair
 from fedssd.report.records import read
-from fedssd.report.study import NOT_RUN, Page, spread, verdict
+from fedssd.report.study import Page
+from fedssd.report.wording import NOT_RUN, interval, spread, verdict
 
 pytestmark = pytest.mark.quick
 
@@ -49,21 +52,8 @@ def test_a_difference_says_nothing_only_where_it_is_small_and_unclear() -> None:
         assert verdict(rival(*gains), 0.5) == words  # type: ignore[arg-type]
 
 
-class Told(Results):
-    """FedAvg's accuracy by seed, and what an arm, departure or part adds to it."""
-
-    def __init__(self, says: Callable[[Trial, int], float | None]) -> None:
-        super().__init__([])
-        self.says = says
-
-    def accuracies(self, trial: Trial, seeds: object, which: str = "") -> dict[int, float]:
-        found = {seed: self.says(trial, seed) for seed in seeds}  # type: ignore[attr-defined]
-        bonus = 0.5 if which == "best" else 0.0
-        return {seed: value + bonus for seed, value in found.items() if value is not None}
-
-
 def page(says: Callable[[Trial, int], float | None]) -> Page:
-    return Page(Study(), Told(says))
+    return Page(Study(), Told(says, best=0.5))
 
 
 def test_without_runs_every_block_says_so() -> None:

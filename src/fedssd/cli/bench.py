@@ -9,8 +9,8 @@ from typing import Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_count, whole
-from fedssd.cli.parser import UsageError, examples
-from fedssd.cli.reproduce import run_missing, settings_given
+from fedssd.cli.missing import run_missing
+from fedssd.cli.parser import UsageError, examples, settings_given
 
 EXAMPLES = examples(
     "fedssd bench my_method.py:MyLoss                          on digits, against all that is committed",
@@ -46,7 +46,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find the committed runs, run the user's where they are missing, write and print the table."""
     from fedssd.experiment import bench
-    from fedssd.experiment.reproduce import alone, finished_cells, finished_runs
+    from fedssd.experiment.finished import finished_cells, finished_runs
+    from fedssd.experiment.reproduce import alone
     from fedssd.report import paired
     from fedssd.report.html import write_report
     from fedssd.report.records import read

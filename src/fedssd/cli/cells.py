@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from fedssd.cli.progress import EVERY, Remarks, spoken
+from fedssd.experiment import glance
 
 if TYPE_CHECKING:
     from fedssd.experiment.events import Event, Listener
@@ -83,8 +84,4 @@ class CellProgress:
 
 def recorded(run: Path, rounds: int) -> float:
     """The share of so many rounds that a run folder has on record."""
-    try:
-        lines = (run / "rounds.jsonl").read_bytes().count(b"\n") - 1
-    except OSError:  # not begun, or moved to its place a moment ago
-        return 0.0
-    return min(1.0, max(0, lines) / rounds)
+    return min(1.0, glance.rounds(run) / rounds)

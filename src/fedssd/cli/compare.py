@@ -19,7 +19,7 @@ from fedssd.cli.run import as_flags, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
-    from fedssd.experiment.run import Result
+    from fedssd.experiment.result import Result
     from fedssd.report.tables import Table
 
 SEEDS = "0,1,2"

@@ -112,3 +112,17 @@ def _plain(message: str) -> str:
 def examples(*lines: str) -> str:
     """The end of a help text."""
     return "\n".join(["examples:", *(f"  {line}" for line in lines)])
+
+
+def settings_given(words: Sequence[str], command: str) -> dict[str, str]:
+    """What ``--set`` changes, by recipe key; not what makes a cell."""
+    changes: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        name = key.strip()
+        if not equals or not name:
+            raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
+        if name in ("method", "seed", "data"):
+            raise UsageError(f"fedssd {command}: {name} has a flag of its own, --set cannot change it")
+        changes[f"options.{name.removeprefix('options.')}" if "." in name else name.replace("-", "_")] = value
+    return changes

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fedssd.errors import UserError
+from fedssd.experiment import glance
 
 ROOT = Path("runs")
 FEDERATION = "federation_app.py"  # in the folder of a Flower app
@@ -84,7 +85,7 @@ def _writable(folder: Path) -> Path:
 def kept(folder: Path) -> str:
     """One sentence: which runs and rounds a folder holds after an interruption."""
     records = sorted(folder.rglob("rounds.jsonl")) if folder.is_dir() else []
-    rounds = sum(_rounds_in(record) for record in records)
+    rounds = sum(glance.rounds(record.parent) for record in records)
     if rounds == 0:
         return f"no round had ended, so {folder} holds no results" if folder.exists() else "nothing was written"
     finished = sum(_is_finished(record.parent / "summary.json") for record in records)
@@ -97,11 +98,6 @@ def interrupted(error: KeyboardInterrupt, folder: Path) -> KeyboardInterrupt:
     begun = any((folder / name).exists() for name in ("recipe.toml", "runs.json"))
     how = f"; go on with: {program()} {shlex.join(['resume', str(folder)])}" if begun else ""
     return type(error)(kept(folder) + how)
-
-
-def _rounds_in(record: Path) -> int:
-    """Complete lines after the header; a line that was cut short does not count."""
-    return max(0, record.read_bytes().count(b"\n") - 1)
 
 
 def _is_finished(summary: Path) -> bool:
@@ -126,21 +122,12 @@ def refuse_federation(folder: Path) -> None:
     if app == folder:
         run = folder / "runs" / "federation"
         what = f"{folder} is a federation's app, and its runs are below it"
-    elif _engine(folder) == "flower":
+    elif glance.header(folder).get("engine") == "flower":
         run, what = folder, f"{folder} is a federation's run"
     else:
         return
     command = ["federation", "run", os.path.relpath(app) if app else "APP", "--resume", str(run)]
     raise UserError(f"{what}: go on with {program()} {shlex.join(command)}")
-
-
-def _engine(folder: Path) -> str | None:
-    """What a run's record says it ran on."""
-    try:
-        with (folder / "rounds.jsonl").open(encoding="utf-8") as file:
-            return str(json.loads(file.readline())["engine"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def program() -> str:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
-from fedssd.cli.cells import CellProgress, recorded
 from fedssd.cli.compare import seed_count, whole
-from fedssd.cli.parser import UsageError, examples
-from fedssd.cli.progress import spoken
+from fedssd.cli.missing import run_missing
+from fedssd.cli.parser import UsageError, examples, settings_given
 from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
+    from fedssd.experiment.cells import Place
     from fedssd.experiment.paper import Experiment
-    from fedssd.experiment.reproduce import Cell, Place
 
 DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 EXAMPLES = examples(
@@ -32,8 +30,8 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.experiment.design import PARTS
     from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS
+    from fedssd.experiment.study.design import PARTS
 
     parser = commands.add_parser(
         "reproduce",
@@ -66,8 +64,10 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
+    from fedssd.experiment.cells import cells_of, places_of
+    from fedssd.experiment.finished import finished_runs
     from fedssd.experiment.paper import experiments
-    from fedssd.experiment.reproduce import alone, cells_of, finished_runs, places_of
+    from fedssd.experiment.reproduce import alone
     from fedssd.report.paper import need_matplotlib, write_figures
 
     _check_reuse(args.reuse)
@@ -127,20 +127,6 @@ def _changes(args: argparse.Namespace) -> dict[str, str]:
     return given | settings_given(args.set, "reproduce")
 
 
-def settings_given(words: Sequence[str], command: str) -> dict[str, str]:
-    """What ``--set`` changes, by recipe key; not what makes a cell."""
-    changes: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        name = key.strip()
-        if not equals or not name:
-            raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
-        if name in ("method", "seed", "data"):
-            raise UsageError(f"fedssd {command}: {name} has a flag of its own, --set cannot change it")
-        changes[f"options.{name.removeprefix('options.')}" if "." in name else name.replace("-", "_")] = value
-    return changes
-
-
 def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None:
     if text is None:
         return None
@@ -157,68 +143,6 @@ def _folder(out: Path | None, small: bool) -> Path:
     return places.shared(folder)
 
 
-def run_missing(
-    cells: Sequence[Cell],
-    out: Path,
-    finished: Callable[[], Mapping[str, Sequence[Path]]],
-    workers: int,
-    quiet: bool,
-    lean: bool = False,
-) -> int:
-    """Run into ``out`` the cells that are not ``finished`` and give their number; say how long it will take.
-
-    What is finished comes by key with all its repeats.
-    """
-    from fedssd.experiment.events import Event
-    from fedssd.experiment.repeats import RULE
-    from fedssd.experiment.reproduce import estimate, interrupted, missing, run_cells
-
-    if not cells:  # a figure for which nothing trains
-        return 0
-    begun = interrupted(out, cells)
-    distinct = {cell.key for cell in cells}
-    done = finished()
-    left = missing(cells, done)
-
-    def say(event: Event) -> None:
-        if not quiet and event.note:
-            print(event.note, file=sys.stderr, flush=True)
-
-    count = len(distinct) - len(left)
-    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {count} finished, {len(left)} to run"))
-    repeats = sum(len(done[key]) - 1 for key in distinct if key in done)
-    if repeats:
-        note = f"{places.many(repeats, 'finished run')} set aside: the same cell is there more than once, and {RULE}"
-        say(Event("", 0, 1, note=note))
-    if not left and not begun:
-        return 0
-    again = [cell for _, batch in begun for cell in batch]
-    to_finish = {cell.key for cell in again} & {cell.key for cell in left}
-    if to_finish:
-        runs = "1 run that was" if len(to_finish) == 1 else f"{len(to_finish)} runs that were"
-        say(Event("", 0, 1, note=f"going on with {runs} interrupted"))
-    brought = {cell.key: recorded(place / cell.name, cell.recipe.rounds) for place, batch in begun for cell in batch}
-    seconds = estimate(left, workers, say, brought) if left else 0.0
-    if left:  # else what is finished only has to be put in its place
-        say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
-    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *left]}, seconds)
-    try:
-        run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
-    except KeyboardInterrupt as error:
-        count = len(left) - len(missing(left, finished()))
-        raise type(error)(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None
-    return len(left)
-
-
-def _device(cell: Cell) -> str:
-    import torch
-
-    from fedssd.engines import pick_device
-
-    device = pick_device(cell.recipe.device)
-    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
-
-
 def _write(
     wanted: Sequence[Experiment],
     found: Mapping[str, Sequence[Place]],
@@ -229,7 +153,8 @@ def _write(
     stand_in: str,
 ) -> list[Path]:
     """The tables as Markdown, CSV and LaTeX; of figures the numbers behind them."""
-    from fedssd.experiment.reproduce import cells_of, finished_cells, split_counts
+    from fedssd.experiment.cells import cells_of, split_counts
+    from fedssd.experiment.finished import finished_cells
     from fedssd.report import figure_data, reproduction
     from fedssd.report.records import read
     from fedssd.report.split_picture import split_picture

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.parser import UsageError
-from fedssd.cli.reproduce import run_missing, settings_given
+from fedssd.cli.missing import run_missing
+from fedssd.cli.parser import UsageError, settings_given
 
 if TYPE_CHECKING:
-    from fedssd.experiment.reproduce import Cell
-    from fedssd.experiment.study import Study, Trial
+    from fedssd.experiment.cells import Cell
+    from fedssd.experiment.study.parts import Study
+    from fedssd.experiment.study.trial import Trial
 
 NAME = "study"
 OF_TABLES = ("dataset", "methods", "figures")  # flags of the paper's tables, without meaning here
@@ -24,10 +25,10 @@ OF_TABLES = ("dataset", "methods", "figures")  # flags of the paper's tables, wi
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there of a part or of all, run what is not, and write what it comes to."""
-    from fedssd.experiment.design import PARTS
     from fedssd.experiment.paper import EVERYTHING
     from fedssd.experiment.reproduce import alone
-    from fedssd.experiment.study import Results
+    from fedssd.experiment.study.design import PARTS
+    from fedssd.experiment.study.results import Results
     from fedssd.report.study import Page, write_study
 
     for flag in OF_TABLES:
@@ -56,8 +57,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _study(args: argparse.Namespace) -> Study:
-    from fedssd.experiment.chosen import Chosen, load_chosen
-    from fedssd.experiment.study import Study
+    from fedssd.experiment.study.chosen import Chosen, load_chosen
+    from fedssd.experiment.study.parts import Study
 
     small = args.scale == "small"
     changes = ({} if args.rounds is None else {"rounds": args.rounds}) | settings_given(args.set, "reproduce")
@@ -70,7 +71,7 @@ def _study(args: argparse.Namespace) -> Study:
 
 def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
     """Those of a choice, setting, composition, arm or label that is named, with the bases they are compared with."""
-    from fedssd.experiment.study import BASE
+    from fedssd.experiment.study.parts import BASE
 
     if only is None:
         return list(trials)
@@ -86,8 +87,9 @@ def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
 def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int, quiet: bool, only: str | None) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
     from fedssd.errors import UserError
-    from fedssd.experiment.reproduce import interrupted, missing
-    from fedssd.experiment.study import Results
+    from fedssd.experiment.cells import missing
+    from fedssd.experiment.reproduce import interrupted
+    from fedssd.experiment.study.results import Results
 
     ran, asked = 0, set[str]()
     while True:
@@ -104,7 +106,7 @@ def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int
 
 
 def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[Path]]:
-    from fedssd.experiment.study import Results
+    from fedssd.experiment.study.results import Results
 
     return Results(folders).repeats(cells)
 
@@ -112,8 +114,9 @@ def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[
 def _plan(study: Study, parts: Sequence[str], there: Sequence[Path], only: str | None) -> int:
     """What would run, without running it."""
     from fedssd.errors import UserError
-    from fedssd.experiment.reproduce import by_program, missing
-    from fedssd.experiment.study import Results, model_steps
+    from fedssd.experiment.cells import by_program, missing
+    from fedssd.experiment.study.results import Results
+    from fedssd.experiment.study.trial import model_steps
 
     results = Results(there)
     print("part      cells  finished  programs  widest  million model-steps to go")

@@ -51,6 +51,11 @@ def zeros_like(tree: Tree) -> Tree:
     return map_tree(torch.zeros_like, tree)
 
 
+def cast(tree: Tree, dtype: torch.dtype) -> Tree:
+    """Numbers in this precision; tables of integers and masks stay as they are."""
+    return map_tree(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf, tree)
+
+
 def stack(trees: Sequence[Tree]) -> Tree:
     """Trees of one shape become one tree whose leaves carry them along a new first axis."""
     return map_tree(lambda *same: torch.stack(same), *trees)

@@ -34,7 +34,7 @@ from fedssd.engines.flower.messages import (
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Design, Samples, design
 from fedssd.experiment.machine import fitting_threads, repeatable, using_threads
-from fedssd.experiment.run import method_at
+from fedssd.experiment.underway import method_at
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
 

@@ -29,21 +29,15 @@ from fedssd.engines.flower.messages import NEVER, Reply, arrays_of, tree_of
 from fedssd.engines.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
+from fedssd.experiment.clock import Clock
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Brought, Federation, assemble
 from fedssd.experiment.machine import Machine, cohort_size, fitting_threads, using_threads
 from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, card_name, header, refuse_taken
-from fedssd.experiment.run import (
-    Clock,
-    Closed,
-    Run,
-    evaluate_closed,
-    open_job,
-    round_line,
-    start,
-)
+from fedssd.experiment.round_line import round_line
+from fedssd.experiment.underway import Closed, Run, evaluate_closed, open_job, start
 from fedssd.report.html import write_report
 
 REPORT = "report.html"
@@ -144,7 +138,7 @@ class ServedRun:
             evaluation = self._evaluate(job, Closed(state, received))
         slowest = outcome.slowest if math.isfinite(outcome.slowest) else 0.0
         seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": slowest}.items()}
-        line = round_line(run, job, received, evaluation, seconds) | {"clients": opened.clients}
+        line = round_line(run.federation, job, received, evaluation, seconds) | {"clients": opened.clients}
         if run.folder:
             run.folder.add(line)
         run.lines.append(line)

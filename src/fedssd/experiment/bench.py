@@ -9,9 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedssd.errors import UserError, perhaps
+from fedssd.experiment import glance
+from fedssd.experiment.cells import Cell, resolved
+from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, load_recipe
-from fedssd.experiment.reproduce import Cell, finished_cells, resolved
 from fedssd.methods.registry import summands
 
 SETTINGS = {
@@ -81,6 +83,5 @@ def refuse_other_splits(own: Mapping[int, Path], others: Runs) -> None:
 
 
 def _origin(run: Path) -> tuple[str, str]:
-    with (run / "rounds.jsonl").open(encoding="utf-8") as file:
-        header = json.loads(file.readline())
+    header = glance.header(run)
     return header["split_hash"], header["data"]

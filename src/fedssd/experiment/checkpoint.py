@@ -8,11 +8,8 @@ written last: where it is whole, so is the checkpoint. Nothing is parsed before 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,27 +18,18 @@ from torch import Tensor
 
 import fedssd
 from fedssd.core import tree
-from fedssd.core.contract import ServerState, parts_of
+from fedssd.core.contract import ServerState
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Federation
+from fedssd.experiment.identity import difference, identity
 from fedssd.experiment.machine import Machine
-from fedssd.experiment.recipe import MACHINE, Recipe, interval
 from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
-from fedssd.methods.custom import source_hash
+from fedssd.experiment.sealing import Content, UnusableError, sealed, unsealed
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
 KEPT = 2  # checkpoints, beside the beginning
-SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
-SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
 NAME = re.compile(r"round-(\d{1,10})\.json")
-FREE = ("rounds", "on_bad_update", *MACHINE)  # keys that may be others when a run goes on
-
-Content = dict[str, Any]
-
-
-class UnusableError(Exception):
-    """Why a checkpoint cannot be gone on from, in a few words."""
 
 
 class ChangedError(UnusableError):
@@ -93,16 +81,6 @@ def save_checkpoint(
         forget(folder, [number for number in rounds_in(folder)[KEPT:] if number])
 
 
-def identity(federation: Federation) -> Content:
-    """The recipe and the hashes of what it names but does not hold."""
-    return {
-        "recipe": asdict(federation.recipe),
-        "split": federation.partition.hash,
-        "data": federation.dataset.fingerprint,
-        "source": [found for part in parts_of(federation.method.local) if (found := source_hash(type(part)))],
-    }
-
-
 def _path(place: Path, number: int, ending: str) -> Path:
     return place / f"round-{number}.{ending}"
 
@@ -119,28 +97,6 @@ def _write_tensors(path: Path, held: Tree) -> Content:
     content = save(named)
     write_whole(path, content, durable=True)
     return {"tensors": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}, "structure": structure}
-
-
-def sealed(content: Content) -> bytes:
-    """A JSON file with its own checksum; there is exactly one way to write each content."""
-    inner = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    return f'{{"sha256": "{hashlib.sha256(inner.encode()).hexdigest()}", "content": {inner}}}\n'.encode()
-
-
-def unsealed(path: Path) -> Content:
-    """The content of a sealed file, or :class:`UnusableError` if a single bit of it is another."""
-    try:
-        written = path.read_bytes()
-    except OSError as error:
-        raise UnusableError(f"cannot be read: {error.strerror}") from None
-    try:
-        content = json.loads(written)["content"]
-        intact = written == sealed(content)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        intact = False
-    if not intact or not isinstance(content, dict):
-        raise UnusableError("its checksum does not fit")
-    return content
 
 
 def rounds_in(folder: RunFolder) -> list[int]:
@@ -217,40 +173,6 @@ def _shapes(weights: Tree) -> dict[str, tuple[Any, ...]]:
     return {name: (tuple(leaf.shape), leaf.dtype) for name, leaf in tree.flatten(weights).items()}
 
 
-def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Which key of two identities differs first and how; empty where they are one run's."""
-    words = {"data": "data (its content)", "split": "partition (who holds what)", "source": "method (its file)"}
-    found = [recipe_difference(then["recipe"], now["recipe"])]
-    found += [_differs(name, then[key], now[key]) for key, name in words.items()]
-    return next(filter(None, found), "")
-
-
-def recipe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Which key of two recipes differs first and how; how long and where they run does not count."""
-    old = {**asdict(Recipe()), **then}  # a key that has come since had its default
-    for key in (*now, *(key for key in old if key not in now)):
-        if key == "options":
-            found = _option_difference(old[key], now.get(key, {}))
-        else:
-            found = "" if key in FREE else _differs(key, old.get(key), now.get(key))
-        if found:
-            return found
-    return ""
-
-
-def _option_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    for method in sorted({*then, *now}):
-        old, new = then.get(method, {}), now.get(method, {})
-        for option in sorted({*old, *new}):
-            if found := _differs(f"options.{method}.{option}", old.get(option), new.get(option)):
-                return found
-    return ""
-
-
-def _differs(name: str, then: Any, now: Any) -> str:
-    return "" if then == now else f"{name} was {then!r} and is {now!r}"
-
-
 def last_common(
     folders: Sequence[RunFolder], federations: Sequence[Federation], notice: Callable[[str], None]
 ) -> list[Checkpoint] | None:
@@ -302,27 +224,3 @@ def _same_company(folders: Sequence[RunFolder], found: Sequence[Checkpoint]) -> 
                 f"{folder.path} went side by side with {len(checkpoint.together) - 1} other runs and goes on with "
                 f"them only: fedssd resume {folder.path.parent}"
             )
-
-
-class Cadence:
-    """When the next checkpoint is due."""
-
-    def __init__(self, every: str) -> None:
-        self.kind, self.amount = interval(every)
-        self._last = time.monotonic()
-        self._cost = 0.0
-
-    @property
-    def never(self) -> bool:
-        return self.kind == "never"
-
-    def due(self, number: int) -> bool:
-        """Whether the checkpoint of this round is to be written now."""
-        if self.kind == "rounds":
-            return number % int(self.amount) == 0
-        wanted = self.amount if self.kind == "seconds" else max(SOONEST, SHARE * self._cost)
-        return not self.never and time.monotonic() - self._last >= wanted
-
-    def wrote(self, seconds: float) -> None:
-        """A checkpoint has been written and took this long."""
-        self._last, self._cost = time.monotonic(), seconds

@@ -22,6 +22,7 @@ from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.engines.base import World
 from fedssd.errors import UserError
+from fedssd.experiment.fitting import refuse_tiny_clients, try_model, try_server, try_training
 from fedssd.experiment.recipe import Options, Recipe
 from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
 from fedssd.models import build_model, default_model, initial_weights
@@ -49,7 +50,7 @@ class Design:
     def weights(self) -> dict[str, Tree]:
         """The weights every model starts from, which follow from the seed."""
         seed = self.recipe.seed
-        return {name: _cast(initial_weights(one, seed), self.dtype) for name, one in self.modules.items()}
+        return {name: tree.cast(initial_weights(one, seed), self.dtype) for name, one in self.modules.items()}
 
 
 @dataclass(frozen=True)
@@ -134,15 +135,15 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     if steps.resize:
         dataset = resized(dataset, steps.resize)
     own_module = brought.module
-    weights = plan.weights() if own_module is None else {recipe.model: _cast(weights_of(own_module), plan.dtype)}
+    weights = plan.weights() if own_module is None else {recipe.model: tree.cast(weights_of(own_module), plan.dtype)}
     partition, auxiliary, notes = _split(recipe, dataset, brought, steps, plan.dtype, method)
     if not brought.elsewhere:
-        _refuse_tiny_clients(partition, net, recipe.batch)
+        refuse_tiny_clients(partition, net, recipe.batch)
     for name, own in weights.items():
-        _try_model(nets[name], own, dataset, steps)
-        _try_server(method.server, nets[name], own, dataset, steps)
+        try_model(nets[name], own, dataset, steps)
+        try_server(method.server, nets[name], own, dataset, steps)
     first = next(iter(modules))
-    batchable = brought.module is None or _try_training(nets[first], weights[first], dataset, steps)
+    batchable = brought.module is None or try_training(nets[first], weights[first], dataset, steps)
     alone = isinstance(net, Net)
     return Federation(
         recipe,
@@ -178,12 +179,7 @@ def try_split(recipe: Recipe, like: Federation) -> None:
         auxiliary_mode=recipe.auxiliary_mode,
     )
     partition, _, _ = _split(recipe, like.dataset, Brought(), like.pipeline, like.dtype, like.method)
-    _refuse_tiny_clients(partition, like.net, recipe.batch)
-
-
-def _cast(weights: Tree, dtype: torch.dtype) -> Tree:
-    """Numbers in the run's precision; tables of integers and masks stay as they are."""
-    return tree.map_tree(lambda w: w.to(dtype) if w.is_floating_point() else w, weights)
+    refuse_tiny_clients(partition, like.net, recipe.batch)
 
 
 def build_method(recipe: Recipe) -> Method:
@@ -279,55 +275,6 @@ def _split(
         labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, recipe.partition_seed
     )
     return partition, Auxiliary(steps.test(dataset.x_train[rows], dtype), labels[rows]), notes
-
-
-def _refuse_tiny_clients(partition: Partition, net: Net | Mixed, batch: int) -> None:
-    if net.has_batch_norm and batch < 2:
-        raise UserError(f"batch norm needs batches of at least two samples, got batch = {batch}")
-    for client, rows in enumerate(partition.clients):
-        if len(rows) == 0 or (net.has_batch_norm and len(rows) < 2):
-            why = "batch norm needs two" if len(rows) else "every client needs one"
-            raise UserError(
-                f"client {client} holds {len(rows)} training samples and {why}: use fewer clients or another split"
-            )
-
-
-def _try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
-    """Two samples through the model, so that a misfit is one line now and not a traceback in round 1."""
-    x = steps.test(dataset.x_test[:2], torch.float32)
-    try:
-        out = net(_cast(weights, torch.float32), x)
-    except Exception as error:
-        first = str(error).strip().splitlines()[0]
-        raise UserError(f"the model does not take samples of shape {list(x.shape[1:])}: {first}") from None
-    expected = [len(x), dataset.num_classes]
-    if list(out.logits.shape) != expected:
-        raise UserError(
-            f"the model must return logits of shape {expected} for {len(x)} samples, got {list(out.logits.shape)}"
-        )
-
-
-def _try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
-    """Whether the server half can combine models like this one."""
-    try:
-        server.check(net, _cast(weights, torch.float32), steps.test(dataset.x_test[:2], torch.float32))
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
-def _try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> bool:
-    """Two training passes of a user's model: the same both times, and whether a batch of models could run."""
-    x = steps.test(dataset.x_train[:4], torch.float32)
-    weights = _cast(weights, torch.float32)
-    (first, _), (second, _) = net.train(weights, x), net.train(weights, x)
-    if not torch.equal(first.logits, second.logits):
-        raise UserError("the model gives two answers to one batch in training mode: it draws its own random numbers")
-    twice = tree.map_tree(lambda w: torch.stack([w, w]), weights)
-    try:
-        torch.func.vmap(lambda w: net.train(w, x)[0].logits)(twice)
-    except Exception:  # whatever vmap cannot do, in whatever words
-        return False
-    return True
 
 
 def _warnings(method: Method, recipe: Recipe) -> list[str]:

@@ -14,7 +14,7 @@ from fedssd.engines.base import Job
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.run import Run, close_job, open_job, start
+from fedssd.experiment.underway import Run, close_job, open_job, start
 
 CLASSES, SHAPE, PER_CLASS = 10, (3, 32, 32), 2
 MODEL = f"the paper's CNN on CIFAR-10's shape, K = {CLASSES}"

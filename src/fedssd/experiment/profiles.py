@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from fedssd.errors import UserError, perhaps
-from fedssd.experiment.chosen import load_chosen
 from fedssd.experiment.paper import CIFAR10, CIFAR100, TINY, recipe_file
+from fedssd.experiment.study.chosen import load_chosen
 from fedssd.methods.registry import LOCALS, local_kinds
 
 PRINTED, PAPER = "paper-printed", "paper"

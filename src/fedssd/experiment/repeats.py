@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from fedssd.experiment import glance
 
 RULE = "the one begun last counts"
 
@@ -18,13 +19,4 @@ def begun(header: Mapping[str, Any]) -> str:
 
 def newest_last(runs: Iterable[Path]) -> list[Path]:
     """Run folders by when they were begun; those that do not say come first, in the order of their paths."""
-    return sorted(runs, key=lambda run: (begun(_header(run)), run))
-
-
-def _header(run: Path) -> Mapping[str, Any]:
-    try:
-        with (run / "rounds.jsonl").open(encoding="utf-8") as file:
-            header = json.loads(file.readline())
-    except (OSError, ValueError):
-        return {}
-    return header if isinstance(header, dict) else {}
+    return sorted(runs, key=lambda run: (begun(glance.header(run)), run))

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedssd.report.figures import NAMES
+from fedssd.report.markdown import table
 
 LEVEL = 0.95
 
@@ -46,16 +47,6 @@ def pair(method: str, theirs: Mapping[int, float], ours: Mapping[int, float]) ->
     """Both by seed, on the seeds they share."""
     seeds = sorted(theirs.keys() & ours.keys())
     return Rival(method, tuple(theirs[seed] for seed in seeds), tuple(ours[seed] for seed in seeds))
-
-
-def interval(found: Rival) -> str:
-    """The mean difference with its interval; a star where that leaves out zero."""
-    if not found.gains:
-        return "–"
-    mean, half = fmean(found.gains), found.half_width
-    if half is None:
-        return f"{mean:+.2f}"
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]{' *' if found.clear else ''}"
 
 
 def t_quantile(freedom: int, level: float = LEVEL) -> float:
@@ -98,8 +89,7 @@ def as_text(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
 
 def as_markdown(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
     """The same for a page."""
-    rows = [list(HEADS), ["---", *("---:" for _ in HEADS[1:])], *_cells(name, ours, rivals)]
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "; ".join(REMARKS) + ".", ""])
+    return "\n".join([table(HEADS, _cells(name, ours, rivals)), "; ".join(REMARKS) + ".", ""])
 
 
 REMARKS = (

@@ -103,9 +103,8 @@ def _forgetting(content: Content) -> Figure | None:
         return None
     figure, ((axes,),) = _sheet()
     for method in methods:
-        reached = dict(zip(method["global"]["rounds"], method["global"]["mean"], strict=True))
-        pairs = list(zip(method["local"]["rounds"], method["local"]["mean"], strict=True))
-        local, ours = [value / 100 for _, value in pairs], [reached[number] / 100 for number, _ in pairs]
+        pairs = _local_and_global(method).values()
+        local, ours = [local / 100 for local, _ in pairs], [reached / 100 for _, reached in pairs]
         axes.scatter(local, ours, s=5, color=method["light"], label=method["name"], linewidths=0)
     low = max(axes.get_xlim()[0], axes.get_ylim()[0])
     high = min(axes.get_xlim()[1], axes.get_ylim()[1])
@@ -114,16 +113,21 @@ def _forgetting(content: Content) -> Figure | None:
     return _labelled(figure, axes, "mean local accuracy, %", "global accuracy, %")
 
 
+def _local_and_global(method: Content) -> dict[int, tuple[float, float]]:
+    """Mean local and global accuracy, by those rounds in which both were measured."""
+    reached = dict(zip(method["global"]["rounds"], method["global"]["mean"], strict=True))
+    local = zip(method["local"]["rounds"], method["local"]["mean"], strict=True)
+    return {number: (value, reached[number]) for number, value in local}
+
+
 def _gap(content: Content) -> Figure | None:
     methods = [method for method in content["methods"] if "local" in method]
     if not methods:
         return None
     figure, ((axes,),) = _sheet()
     for method in methods:
-        reached = dict(zip(method["global"]["rounds"], method["global"]["mean"], strict=True))
-        pairs = list(zip(method["local"]["rounds"], method["local"]["mean"], strict=True))
-        gap = [(reached[number] - value) / 100 for number, value in pairs]
-        axes.plot([number for number, _ in pairs], gap, color=method["light"], label=method["name"])
+        gaps = {number: (reached - local) / 100 for number, (local, reached) in _local_and_global(method).items()}
+        axes.plot(list(gaps), list(gaps.values()), color=method["light"], label=method["name"])
     return _labelled(figure, axes, "round", "global less local, points")
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import Experiment, Published
-from fedssd.experiment.reproduce import Place, cells_of, places_of
 from fedssd.report.figures import NAMES as PAPER_NAMES
-from fedssd.report.paired import Rival, interval, pair
+from fedssd.report.markdown import table
+from fedssd.report.paired import Rival, pair
 from fedssd.report.records import Record, read
 from fedssd.report.tables import BASELINE, first_reaching
+from fedssd.report.wording import interval
 
 FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
@@ -126,14 +128,9 @@ def _section(side: Side, stand_in: str) -> str:
         columns["T"] = rounds
     if any(cell.theirs and cell.theirs.rounds for cell in side.cells):
         columns["paper's T"] = _their_rounds
-    lines = [f"**{side.title}**" + (f", on {stand_in} in its stead" if stand_in else ""), "", _row(list(columns))]
-    lines.append(_row(["---", *("---:" for _ in list(columns)[1:])]))
-    lines += [_row([show(cell) for show in columns.values()]) for cell in side.cells]
-    return "\n".join([*lines, "", *(f"{note}." for note in notes(side, compared)), ""])
-
-
-def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
+    title = f"**{side.title}**" + (f", on {stand_in} in its stead" if stand_in else "")
+    shown = table(list(columns), [[show(cell) for show in columns.values()] for cell in side.cells])
+    return "\n".join([title, "", shown, *(f"{note}." for note in notes(side, compared)), ""])
 
 
 def ours(cell: Compared) -> str:
@@ -267,7 +264,7 @@ def section(experiment: Experiment, done: Mapping[str, Path], seeds: Sequence[in
 
 def _origins(places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[int]) -> str:
     """Card, versions, splits and seconds of the runs behind some columns."""
-    lines = [_row(["column", "made on", "splits by seed", "seconds of all runs"]), _row(["---", "---", "---", "---:"])]
+    rows = []
     for place in places:
         runs = [read(done[cell.key]) for cell in cells_of(place, seeds) if cell.key in done]
         made = dict.fromkeys(" · ".join(_made(run.header)) for run in runs)
@@ -276,8 +273,8 @@ def _origins(places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[
         shown = ", ".join(f"{seed}: `{split}`" for seed, split in sorted(splits.items()))
         if len(splits) > 1 and len(set(splits.values())) == 1:
             shown = f"all: `{next(iter(splits.values()))}`"
-        lines.append(_row([place.column.title, "; ".join(made), shown, f"{seconds:,.0f}"]))
-    return "\n".join([*lines, ""])
+        rows.append([place.column.title, "; ".join(made), shown, f"{seconds:,.0f}"])
+    return table(("column", "made on", "splits by seed", "seconds of all runs"), rows, left=3)
 
 
 def _made(header: Mapping[str, str]) -> list[str]:

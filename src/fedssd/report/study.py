@@ -5,51 +5,27 @@ Pure functions of a study and its results; what has not been run says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean, stdev
 
 from fedssd.errors import UserError
-from fedssd.experiment.design import Changes, Choice, label
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import PAPER_METHODS
-from fedssd.experiment.study import COLUMNS, Results, Study, Trial
+from fedssd.experiment.study.design import Changes, Choice, label
+from fedssd.experiment.study.parts import COLUMNS, Study
+from fedssd.experiment.study.results import Results
+from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
 from fedssd.report.figures import NAMES
-from fedssd.report.paired import Rival, interval, pair
+from fedssd.report.markdown import table
+from fedssd.report.paired import Rival, pair
 from fedssd.report.records import Record, read
+from fedssd.report.wording import NOT_RUN, any_run, code, interval, leads, spread, verdict
 
-NOT_RUN = "not run yet"
 COMMAND = "fedssd reproduce study"
 SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")  # of the answer
 LEADERS = ("fedssd", "fedssd-0.5")
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column to the left, the others to the right."""
-    lines = [_row(heads), _row(["---", *("---:" for _ in heads[1:])]), *map(_row, rows)]
-    return "\n".join([*lines, ""])
-
-
-def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation (how many)."""
-    if not values:
-        return NOT_RUN
-    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "") + f" ({len(values)})"
-
-
-def verdict(found: Rival, worth: float) -> str:
-    """In a word what a difference says: nothing, where it is both small and not to be told from none."""
-    if len(found.gains) < 2:
-        return NOT_RUN if not found.gains else "one seed says nothing"
-    if found.clear:
-        return "raises it" if fmean(found.gains) > 0 else "lowers it"
-    return "nothing" if abs(fmean(found.gains)) < worth else "not told apart"
 
 
 class Page:
@@ -96,7 +72,7 @@ class Page:
         for arm, strength in (("fedssd", "as printed"), ("fedssd-0.5", "at M_max = 0.5")):
             found = self._against(bases[arm], bases["fedavg"])
             if found.gains:
-                said.append(f"FedSSD {strength} {_leads(found)}")
+                said.append(f"FedSSD {strength} {leads(found)}")
         rounds = bases["fedavg"].recipe.rounds
         return f"Over {rounds} rounds of our base recipe, {' and '.join(said)}." if said else ""
 
@@ -110,7 +86,7 @@ class Page:
             found = self._against(ours, theirs)
             if found.gains:
                 printed = column.published["fedssd"].accuracy - column.published["fedavg"].accuracy
-                said.append(f"on {column.title} it {_leads(found)} (published: {printed:+.2f})")
+                said.append(f"on {column.title} it {leads(found)} (published: {printed:+.2f})")
         return f"With the pipeline closest to the paper's and a tuned strength, {'; '.join(said)}." if said else ""
 
     def _answer_best(self) -> str:
@@ -144,7 +120,7 @@ class Page:
 
     def _lead_row(self, ours: Trial, theirs: Trial) -> list[str]:
         values = [spread(list(self._found(trial).values())) for trial in (ours, theirs)]
-        return [_code(ours.label), ours.arm, *values, interval(self._against(ours, theirs)), str(ours.recipe.rounds)]
+        return [code(ours.label), ours.arm, *values, interval(self._against(ours, theirs)), str(ours.recipe.rounds)]
 
     def choices(self) -> str:
         """A table for each choice: what each departure does to each arm, on the screen and confirmed."""
@@ -165,7 +141,7 @@ class Page:
         values = [spread(list(self._found(one).values())) for one in (trial, base)]
         found = self._against(trial, base)
         says = verdict(found, self.study.design.survives)
-        return [_code(trial.label), trial.arm, str(trial.recipe.rounds), *values, interval(found), says]
+        return [code(trial.label), trial.arm, str(trial.recipe.rounds), *values, interval(found), says]
 
     def last_or_best(self) -> str:
         """The last round against the best one, which no runs of their own are needed for."""
@@ -195,11 +171,11 @@ class Page:
             far = [self.study.distance(changes, columns, self.results) for columns in ([home], COLUMNS)]
             mark = " **chosen**" if chosen == changes else ""
             shown = [spread(values) if values else "–" for values in found]
-            rows.append([_code(label(changes)) + mark, *shown, *("–" if d is None else f"{d:.2f}" for d in far)])
+            rows.append([code(label(changes)) + mark, *shown, *("–" if d is None else f"{d:.2f}" for d in far)])
         published = [f"{column.published['fedavg'].accuracy:.2f}" for column in order]
         rows.append(["the paper's FedAvg", *published, "0", "0"])
         heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
-        return table(heads, rows) if chosen is not None or _any(rows[:-1], 1) else f"{NOT_RUN.capitalize()}.\n"
+        return table(heads, rows) if chosen is not None or any_run(rows[:-1], 1) else f"{NOT_RUN.capitalize()}.\n"
 
     def tuning(self) -> str:
         """Every method's grid on the tuning seeds, the chosen value marked."""
@@ -210,8 +186,8 @@ class Page:
         for key in self.study.design.grids:
             for value, trial in self.study.tried(key, paper).items():
                 mark = " **chosen**" if best.get(key) == value else ""
-                rows.append([_code(f"{key}={value}") + mark, spread(list(self._found(trial).values()))])
-        return table(("strength", "accuracy %"), rows) if _any(rows, 1) else f"{NOT_RUN.capitalize()}.\n"
+                rows.append([code(f"{key}={value}") + mark, spread(list(self._found(trial).values()))])
+        return table(("strength", "accuracy %"), rows) if any_run(rows, 1) else f"{NOT_RUN.capitalize()}.\n"
 
     def report(self) -> str:
         """Every method with its tuned strength on every column, on seeds nothing was chosen on."""
@@ -251,14 +227,14 @@ class Page:
             for value in one.values:
                 trial = self.study.composed("compose", one, value, paper, strengths)
                 mark = " **chosen**" if one.name in chosen and chosen[one.name] == value else ""
-                rows.append([one.name, _code(trial.label) + mark, spread(list(self._found(trial).values()))])
-        if not _any(rows, 2):
+                rows.append([one.name, code(trial.label) + mark, spread(list(self._found(trial).values()))])
+        if not any_run(rows, 2):
             return f"{NOT_RUN.capitalize()}.\n"
         parts = [table(("composition", "value", "accuracy % on the tuning seeds"), rows)]
         home = next(column for column in COLUMNS if column.recipe == self.study.design.base)
         base = self.study.reported(home, "fedavg", paper, strengths)
         reported = [
-            [t.arm, _code(t.label), spread(list(self._found(t).values())), interval(self._against(t, base))]
+            [t.arm, code(t.label), spread(list(self._found(t).values())), interval(self._against(t, base))]
             for t in self._best_trials()
         ]
         heads = ("composition", "value", "accuracy % on the reported seeds", "less FedAvg [95 %]")
@@ -301,24 +277,6 @@ class Page:
                 row[4] = str(trials[0].recipe.rounds)
             rows.append(row)
         return table(("part", "cells", "finished", "seeds", "rounds"), rows)
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"
-
-
-def _any(rows: Sequence[Sequence[str]], place: int) -> bool:
-    return any(row[place] not in (NOT_RUN, "–") for row in rows)
-
-
-def _leads(found: Rival) -> str:
-    mean, half = fmean(found.gains), found.half_width
-    if half is None:
-        return f"differs from FedAvg by {mean:+.2f} points on one seed, which decides nothing"
-    size = f"{mean:+.2f} points, 95 % interval {mean - half:+.2f} to {mean + half:+.2f}, {len(found.gains)} seeds"
-    if not found.clear:
-        return f"is not told apart from FedAvg ({size})"
-    return f"{'leads' if mean > 0 else 'trails'} FedAvg ({size})"
 
 
 TITLES: Mapping[str, str] = {

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
+from fedssd.report import markdown
+
 BASELINE = "fedavg"
 Value = float | None  # None: not measured, or never reached
 
@@ -214,10 +216,8 @@ def _aligned(text: str, width: int, place: int) -> str:
 def as_markdown(table: Table) -> str:
     """The same table for a page."""
     headings = ["method", *(" ".join(column.heading) for column in table.columns)]
-    rules = ["---", *("---:" for _ in table.columns)]
-    rows = cells(table, lambda cell: f"**{cell}**")
-    lines = [f"| {' | '.join(texts)} |" for texts in (headings, rules, *rows)]
-    return "\n".join([*lines, "", "; ".join(remarks(table)).replace("marked:", "bold:") + ".", ""])
+    shown = markdown.table(headings, cells(table, lambda cell: f"**{cell}**"))
+    return "\n".join([shown, "; ".join(remarks(table)).replace("marked:", "bold:") + ".", ""])
 
 
 def as_csv(table: Table) -> str:

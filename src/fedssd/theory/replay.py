@@ -24,7 +24,7 @@ from fedssd.experiment.federation import Federation, assemble
 from fedssd.experiment.machine import cohort_size
 from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.run import Run, close_job, open_job, start
+from fedssd.experiment.underway import Run, close_job, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
 
 CHUNK = 2048  # samples that go through the model at once

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedssd.experiment.design import Changes
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import toml_value
+from fedssd.experiment.study.design import Changes
 
 HEADING = (
     "# What the study chose on its tuning seeds; `make docs` writes it from results/. What is not here was not run yet."

@@ -1,0 +1,57 @@
+"""Finished runs, found again wherever they are, by the recipe they were made from."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fedssd.errors import UserError
+from fedssd.experiment.cells import resolved
+from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.repeats import newest_last
+
+
+def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
+    """Run folders that have all their rounds, by the key of their recipe as this version reads it; repeats count once.
+
+    To read the recipe of a method in a file is to load that file, so of those only the ``trusted`` one counts.
+    """
+    return {key: runs[-1] for key, runs in finished_runs(folders, trusted).items()}
+
+
+def finished_runs(folders: Iterable[Path], trusted: str = "") -> dict[str, list[Path]]:
+    """The same with all repeats of a run; the last is the one that counts."""
+    found: dict[str, list[Path]] = {}
+    for recipe, run in recipes_of_finished(folders, trusted):
+        found.setdefault(recipe.hash, []).append(run)
+    return found
+
+
+def recipes_of_finished(folders: Iterable[Path], trusted: str = "") -> Iterator[tuple[Recipe, Path]]:
+    """Each with its recipe, those that count last."""
+    there = dict.fromkeys(summary.parent for folder in folders for summary in folder.rglob("summary.json"))
+    for run in newest_last(filter(is_finished, there)):
+        recipe = _recipe(run, trusted)
+        if recipe is not None:
+            yield recipe, run
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run folder has all its rounds."""
+    try:
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _recipe(run: Path, trusted: str) -> Recipe | None:
+    try:
+        method = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")).get("method", "")
+        if ".py:" in method and method != trusted:
+            return None
+        return resolved(load_recipe(run / "recipe.toml", {}))
+    except (OSError, ValueError, TypeError, UserError):  # of another version
+        return None

@@ -1,0 +1,95 @@
+"""The finished runs that a study can count on, and their accuracies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+from fedssd.experiment.cells import Cell
+from fedssd.experiment.finished import recipes_of_finished
+from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.study.trial import Trial
+
+BY_LATE_ROUNDS = ("screen", "tune", "compose")  # parts that choose between runs of ours
+LATE = 5
+
+
+class Results:
+    """Finished runs, by what they are runs of; the first rounds of a longer run are the shorter run."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._runs: dict[str, list[Path]] = {}
+        self._by_length: dict[str, dict[int, Path]] = {}
+        for recipe, run in recipes_of_finished(folders):
+            self._runs.setdefault(recipe.hash, []).append(run)
+            self._by_length.setdefault(_endless(recipe), {})[recipe.rounds] = run
+
+    @property
+    def done(self) -> dict[str, Path]:
+        """Every run that counts, by its key."""
+        return {key: runs[-1] for key, runs in self._runs.items()}
+
+    def find(self, cell: Cell) -> Path | None:
+        """The folder of its run, or of the shortest that is longer."""
+        found = self.repeats([cell]).get(cell.key)
+        return None if found is None else found[-1]
+
+    def found(self, cells: Iterable[Cell]) -> dict[str, Path]:
+        """Where those of these cells are that need not run, by their keys."""
+        return {key: runs[-1] for key, runs in self.repeats(cells).items()}
+
+    def repeats(self, cells: Iterable[Cell]) -> dict[str, list[Path]]:
+        """The same with all repeats of a run; the last is the one that counts."""
+        found: dict[str, list[Path]] = {}
+        for cell in cells:
+            lengths = self._by_length.get(_endless(cell.recipe), {})
+            longer = [length for length in lengths if length > cell.recipe.rounds and cell.recipe.evaluate_every == 1]
+            runs = self._runs.get(cell.key) or ([lengths[min(longer)]] if longer else [])
+            if runs:
+                found[cell.key] = runs
+        return found
+
+    def run(self, trial: Trial, seed: int) -> Path | None:
+        """The folder of a finished run."""
+        return self.find(trial.cell(seed))
+
+    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "") -> dict[int, float]:
+        """Percent, by those seeds that are finished: of the ``last`` round, the ``best``, or the mean of the ``late``.
+
+        Unless it is said which, the late rounds where a part chooses between runs, since that is less a matter of
+        chance, and the last round otherwise, as in the paper.
+        """
+        found = {seed: self.run(trial, seed) for seed in seeds}
+        kind = which or ("late" if trial.part in BY_LATE_ROUNDS else "last")
+        return {
+            seed: 100 * MEASURES[kind]([acc for round_, acc in _curve(run) if round_ <= trial.recipe.rounds])
+            for seed, run in found.items()
+            if run is not None
+        }
+
+    def mean(self, trial: Trial, seeds: Sequence[int]) -> float | None:
+        """Over all of these seeds; None while one is missing."""
+        found = self.accuracies(trial, seeds)
+        return fmean(found.values()) if found and len(found) == len(seeds) else None
+
+
+MEASURES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda curve: curve[-1],
+    "best": max,
+    "late": lambda curve: fmean(curve[-LATE:]),
+}
+
+
+def _endless(recipe: Recipe) -> str:
+    return replace(recipe, rounds=1).hash
+
+
+@cache
+def _curve(run: Path) -> tuple[tuple[int, float], ...]:
+    """Every evaluated round with the global model's accuracy."""
+    _, *lines = map(json.loads, (run / "rounds.jsonl").read_text(encoding="utf-8").splitlines())
+    return tuple((line["round"], line["global"]["acc"]) for line in lines if "global" in line)

@@ -1,0 +1,133 @@
+"""One run under way: what it is made of, and how each of its rounds opens, closes and is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Method, ServerState
+from fedssd.core.mixed import Mixed
+from fedssd.core.randomness import sample_cohort
+from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
+from fedssd.core.tree import Tree
+from fedssd.engines.base import Engine, Evaluation, Job
+from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in
+from fedssd.experiment.evaluation import evaluate_round
+from fedssd.experiment.events import Line
+from fedssd.experiment.federation import Federation
+from fedssd.experiment.machine import cohort_size
+from fedssd.experiment.receive import Received, receive
+from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.record import RunFolder, summarise
+from fedssd.experiment.result import Result
+
+
+@dataclass
+class Run:
+    """One run under way."""
+
+    federation: Federation
+    state: ServerState
+    store: ClientStore
+    rows: list[Tensor]
+    auxiliary: Auxiliary | None
+    folder: RunFolder | None
+    lines: list[Line] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.federation.recipe.method} seed {self.federation.recipe.seed}"
+
+    def method_now(self) -> Method:
+        """The method with this round's learning rate."""
+        return method_at(self.federation.method, self.federation.recipe, self.state.round)
+
+    def move_on(self, closed: Closed) -> None:
+        """Take over what a round came to: the clients remember, and the server has its next state."""
+        self.store.put(closed.received.clients, closed.received.trained.memories)
+        self.state = closed.state
+
+    def go_on(self, point: Checkpoint, header: Line, device: torch.device) -> None:
+        """Stand where a checkpoint of this run stood."""
+        assert self.folder is not None
+        assert point.state is not None
+        forget(self.folder, [number for number in rounds_in(self.folder) if number > point.round])
+        self.lines = self.folder.go_on(self.federation, header, point.position)
+        trees = (*point.state[1:], point.memories)
+        weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
+        self.state = ServerState(point.round, weights, local, server)
+        self.store.restore(memories)
+        self.seconds = point.seconds
+
+    def weights(self) -> Tree:
+        """The global model; where no weights are shared, every client's own, stacked."""
+        if self.federation.method.local.shares_weights:
+            return self.state.weights
+        everybody = list(range(len(self.rows)))
+        if isinstance(self.federation.net, Mixed):
+            first = {name: {"model": own} for name, own in self.state.weights.items()}
+            return {name: own["model"] for name, own in self.store.get(everybody, first).items()}
+        return self.store.get(everybody, {"model": self.state.weights})["model"]
+
+    def result(self) -> Result:
+        summary = summarise(self.federation, self.lines, self.seconds)
+        folder = self.folder.path if self.folder else None
+        return Result(self.federation.recipe, self.lines, summary, self.weights(), folder)
+
+
+class Closed(NamedTuple):
+    """What a round came to, before anything is changed by it."""
+
+    state: ServerState
+    received: Received  # whose clients remember the round
+
+
+def method_at(method: Method, recipe: Recipe, round_: int) -> Method:
+    """The method with the learning rate it has after so many rounds."""
+    return replace(method, solver=replace(method.solver, lr=recipe.lr * recipe.lr_decay**round_))
+
+
+def start(federation: Federation, folder: RunFolder | None, device: torch.device) -> Run:
+    """A run before its first round, with everything on the device."""
+    weights = tree.map_tree(lambda w: w.to(device), federation.weights)
+    rows = [client.to(device) for client in federation.partition.clients]
+    auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
+    state = first_state(federation.method, weights, federation.net)
+    return Run(federation, state, new_store(len(rows), federation.net), rows, auxiliary, folder)
+
+
+def open_job(run: Run) -> Job:
+    """Who takes part in the next round, and what they are sent."""
+    federation, method = run.federation, run.method_now()
+    sent = open_round(federation.net, method, run.state, run.auxiliary)
+    recipe = federation.recipe
+    clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
+    memories = run.store.get(clients, first_memory(method, run.state, sent, federation.net))
+    public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
+    rows = [run.rows[client] for client in clients]
+    return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public)
+
+
+def close_job(run: Run, job: Job, trained: Trained) -> Closed:
+    """What the round comes to at the server, and what the accepted clients will remember of it."""
+    net, population = run.federation.net, len(run.rows)
+    received = receive(run.federation.recipe, net, job, trained, population)
+    state = close_round(net, job.method, run.state, received.trained, population, run.auxiliary, received.clients)
+    return Closed(state, received)
+
+
+def evaluate_closed(
+    federation: Federation, engine: Engine, closed: list[Closed], jobs: list[Job], trained: list[Trained]
+) -> Sequence[Evaluation | None]:
+    """For each run what is measured after the round, or nothing where this round is not evaluated."""
+    recipe, now = federation.recipe, closed[0].state.round
+    if now % recipe.evaluate_every and now < recipe.rounds:
+        return [None] * len(closed)
+    weights, population = [one.state.weights for one in closed], len(federation.partition.clients)
+    return evaluate_round(engine, federation.net, weights, jobs, trained, population, recipe.evaluate_local)

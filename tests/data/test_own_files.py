@@ -1,0 +1,161 @@
+"""The user's own data: folders of images, NPZ and CSV files; and every way they can be broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from archives import RANDOM, picture_bytes
+
+from fedssd.data import sources
+from fedssd.errors import UserError
+
+
+def write_images(root: Path, classes: dict[str, int], side: int = 16) -> None:
+    for number, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True)
+        for image in range(count):
+            (root / name / f"{image}.png").write_bytes(picture_bytes(side=side, value=number, kind="PNG"))
+
+
+def test_a_folder_of_images_with_and_without_its_own_test_set(tmp_path: Path) -> None:
+    write_images(tmp_path / "parted" / "train", {"cat": 3, "dog": 4})
+    write_images(tmp_path / "parted" / "test", {"dog": 2, "cat": 1})
+    parted = sources.load(str(tmp_path / "parted"))
+    assert (parted.classes, parted.shape, len(parted.y_train)) == (("cat", "dog"), (3, 16, 16), 7)
+    assert parted.y_test.tolist() == [0, 1, 1]
+    write_images(tmp_path / "whole", {"train": 10, "boat": 10})  # a class may be called train
+    whole = sources.load(str(tmp_path / "whole"))
+    assert whole.classes == ("boat", "train")
+    assert torch.bincount(whole.y_test).tolist() == [2, 2]
+
+
+def test_folders_that_cannot_be_read_name_the_file(tmp_path: Path) -> None:
+    write_images(tmp_path, {"cat": 6, "dog": 6})
+    (tmp_path / "dog" / "3.png").write_bytes(picture_bytes(side=20, kind="PNG"))
+    with pytest.raises(UserError, match=r"16×16, got 20×20 in .*dog/3\.png"):
+        sources.load(str(tmp_path))
+    (tmp_path / "dog" / "3.png").write_text("no image")
+    with pytest.raises(UserError, match=r"unreadable.*dog/3\.png"):
+        sources.load(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="one folder for each class"):
+        sources.load(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "cat").mkdir()
+    with pytest.raises(UserError, match=r"expected images .* got none"):
+        sources.load(str(tmp_path / "empty"))
+    write_images(tmp_path / "odd" / "train", {"cat": 2, "dog": 2})
+    write_images(tmp_path / "odd" / "test", {"cow": 2})
+    with pytest.raises(UserError, match="'cow'"):
+        sources.load(str(tmp_path / "odd"))
+
+
+def save_npz(path: Path, **arrays: Any) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_npz_images_and_features(tmp_path: Path) -> None:
+    images = RANDOM.integers(0, 256, (10, 5, 7, 3), dtype=np.uint8)
+    labels = np.arange(10) % 2
+    both = {"x_train": images, "y_train": labels, "x_test": images[:2], "y_test": labels[:2]}
+    dataset = sources.load(save_npz(tmp_path / "i.npz", **both, classes=np.array(["cat", "dog"])))
+    assert (dataset.shape, dataset.classes, dataset.name) == ((3, 5, 7), ("cat", "dog"), "i")
+    assert int(dataset.x_train[4, 2, 3, 6]) == images[4, 3, 6, 2]
+    grey = sources.load(save_npz(tmp_path / "g.npz", x=images[..., 0], y=labels[:, None]))
+    assert (grey.shape, grey.x_train.dtype) == ((1, 5, 7), torch.uint8)
+    first = sources.load(save_npz(tmp_path / "c.npz", x=images.transpose(0, 3, 1, 2), y=labels))
+    assert first.shape == (3, 5, 7)
+    table = sources.load(save_npz(tmp_path / "t.npz", x=np.eye(10), y=np.array(["b", "a"] * 5)))
+    assert (table.shape, table.x_train.dtype, table.classes) == ((10,), torch.float32, ("a", "b"))
+    assert table.y_train.tolist() == [int(row.argmax()) % 2 == 0 for row in table.x_train]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": np.zeros((4, 2))}, "add 'y'"),
+        ({"x_train": np.zeros((4, 2)), "y_train": np.zeros(4)}, "add 'x_test'"),
+        ({"x": np.array([[None]] * 4), "y": np.zeros(4)}, "pickled objects"),
+        ({"x": np.full((10, 2), np.nan), "y": np.arange(10) % 2}, "NaN"),
+        ({"x": np.full((10, 2), 1e300), "y": np.arange(10) % 2}, "infinite"),
+        ({"x": np.zeros((10, 2)), "y": np.arange(10) % 2 - 1}, "got -1 in row 0"),
+        ({"x": np.zeros((10, 2)), "y": np.arange(10) % 2 + 0.5}, "whole numbers"),
+        ({"x": np.zeros((10, 2)), "y": np.arange(9) % 2}, "10 samples"),
+        ({"x": np.zeros((10, 2)), "y": np.arange(10) % 2 * 2}, "none of class '1'"),
+        ({"x": np.zeros((10, 2)), "y": np.arange(10) * 10**6}, "number the classes"),
+        ({"x": np.zeros((10, 2)), "y": np.array(["a", "b"] * 5), "classes": np.array(["a", "c"])}, "got 'b' in row 1"),
+        ({"x": np.zeros((10, 5, 5, 7), np.uint8), "y": np.arange(10) % 2}, "1 or 3 channels"),
+        ({"x": np.zeros((10, 5, 5)), "y": np.arange(10) % 2}, "reshape"),
+        ({"x": np.array(["a"] * 4)[:, None], "y": np.zeros(4)}, "expected numbers"),
+    ],
+)
+def test_npz_mistakes_are_one_line(arrays: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        sources.load(save_npz(tmp_path / "a.npz", **arrays))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_npz_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_text("hello")
+    with pytest.raises(UserError, match="something else or half of one"):
+        sources.load(str(tmp_path / "a.npz"))
+    whole = Path(save_npz(tmp_path / "b.npz", x=np.ones((10, 2)), y=np.arange(10) % 2))
+    flipped = bytearray(whole.read_bytes())
+    flipped[200] ^= 1
+    whole.write_bytes(flipped)
+    with pytest.raises(UserError, match="damaged"):
+        sources.load(str(whole))
+
+
+def test_csv_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
+    lines = [f"{row},{row % 3}0,{row * row}.5,7" for row in range(60)]
+    (tmp_path / "t.csv").write_text("age,Class,size,constant\n" + "\n".join(lines) + "\n\n")
+    dataset = sources.load(str(tmp_path / "t.csv"))
+    assert (dataset.classes, dataset.shape) == (("00", "10", "20"), (3,))
+    assert torch.bincount(dataset.y_test).tolist() == [4, 4, 4]
+    assert dataset.x_train[:, :2].double().mean(0).abs().max() < 1e-6
+    assert (dataset.x_train[:, :2].double().std(0, unbiased=False) - 1).abs().max() < 1e-6
+    assert (dataset.x_train[:, 2] == 0).all()
+    # A row's class is its first column modulo three, which standardising must not have mixed up.
+    order = torch.argsort(torch.cat([dataset.x_train, dataset.x_test])[:, 0])
+    assert torch.cat([dataset.y_train, dataset.y_test])[order].tolist() == [row % 3 for row in range(60)]
+
+
+def test_csv_takes_the_last_column_when_none_is_called_label(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,kind\n" + "".join(f"{row},1,{'xy'[row % 2]}\n" for row in range(20)))
+    assert sources.load(str(tmp_path / "t.csv")).classes == ("x", "y")
+    (tmp_path / "n.csv").write_text("a,label\n" + "".join(f"{row},{8 + row % 3}\n" for row in range(30)))
+    assert sources.load(str(tmp_path / "n.csv")).classes == ("8", "9", "10")  # as numbers, not as text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,label\n1,x\n2,y\nthree,x\n", "got 'three' in column 'a' at .*t.csv:4"),
+        ("a,label\n1,x\n,y\n", "got '' in column 'a' at .*:3"),
+        ("a,label\nnan,x\n2,y\n", "got 'nan' .*:2"),
+        ("a,label\n1,x\n2\n", "expected 2 fields, got 1 at .*:3"),
+        ("a,label\n1,x\n2, \n", "expected a label.*:3"),
+        ("a,label\n", "got none"),
+        ("", "a header"),
+        ("label\nx\n", "at least one feature"),
+        ("1,2\n3,4\n", "got numbers at .*:1"),
+        ("a,label\n1,x\n2,x\n", "at least 2 classes"),
+        ('a,label\n"1,x\n', "comma-separated"),
+    ],
+)
+def test_csv_mistakes_name_the_line(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError, match=words) as caught:
+        sources.load(str(tmp_path / "t.csv"))
+    assert "\n" not in str(caught.value)
+
+
+def test_csv_in_another_encoding_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("a,label\n1,é\n".encode("latin1"))
+    with pytest.raises(UserError, match="UTF-8"):
+        sources.load(str(tmp_path / "t.csv"))

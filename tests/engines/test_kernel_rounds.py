@@ -1,0 +1,129 @@
+"""A round with our kernels is the round without, whatever method, model and solver do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.nn import functional as F
+
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Batch, Local, Method
+from fedssd.core.net import Net, Outputs, weights_of
+from fedssd.core.plan import Schedule
+from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.solver import SGD
+from fedssd.core.tree import Tree
+from fedssd.data.augment import Pipeline
+from fedssd.engines.base import Job, World
+from fedssd.engines.vectorised import VectorisedEngine
+from fedssd.methods.registry import build_local
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+class Tiny(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.pool, self.out = nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.pool(torch.relu(self.conv(x))).flatten(1))
+
+
+AUGMENTED = Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,))
+
+
+def assert_same_round(
+    local: Local,
+    pipeline: Pipeline = AUGMENTED,
+    runs: int = 2,
+    width: int = 4,
+    solver: SGD | None = None,
+    module: type[nn.Module] = Tiny,
+    notices: list[str] | None = None,
+) -> None:
+    """A round of two clients a run, with kernels and without; nothing is said, unless ``notices`` are wanted."""
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    torch.manual_seed(0)
+    x, y = torch.randint(0, 256, (12, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (12,))
+    world = World(x, y, x, y, 3, pipeline)
+    net, method = Net(module()), Method(local, solver=solver or SGD())
+    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module()))
+    auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
+    sent = open_round(net, method, first_state(method, weights), auxiliary)
+    rows = [torch.arange(5), torch.arange(5, 12)]
+    memories = ClientStore(2).get([0, 1], method.local.memory(sent))
+    jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]
+    said: list[str] = [] if notices is None else notices
+    plain, ours = (
+        VectorisedEngine(net, world, Schedule(2, 4), width=width, kernels=k, notice=said.append) for k in (False, True)
+    )
+    for expected, found in zip(plain.train(jobs), ours.train(jobs), strict=True):
+        close(found.local, expected.local)
+        close(found.figures, expected.figures)
+    close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
+    assert ours.kernels == (not said)
+    assert not said or notices is not None
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
+def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
+    assert_same_round(build_local(name))
+
+
+def test_a_solver_with_whole_numbers() -> None:
+    assert_same_round(Local(), solver=SGD(lr=1, momentum=0, weight_decay=0))
+
+
+def test_a_model_whose_features_differ_with_kernels_goes_without() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Odd(Tiny):
+        def forward(self, x: Tensor) -> Outputs:
+            hidden = self.conv(x)
+            features = 1.0 * isinstance(hidden, Tensor) * torch.ones_like(x).flatten(1)  # ours is no tensor yet
+            return Outputs(super().forward(x), features)
+
+    said: list[str] = []
+    assert_same_round(Local(), module=Odd, notices=said)
+    assert said == [
+        "vectorised: our kernels do not fit this model (it answers otherwise with them), going on with PyTorch's layers"
+    ]
+
+
+@dataclass(frozen=True)
+class Steep(Local):
+    """Targets that are gradients: of the sent model's weights on the batch, and of each sample's pixels."""
+
+    name: ClassVar[str] = "steep"
+
+    def targets(self, net: Net, sent: Tree, memory: Tree, batch: Batch) -> Tree:
+        weights = sent["weights"]
+
+        def loss(params: Tree, x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(net({**weights, "params": params}, x).logits, y, reduction="none").sum()
+
+        slope = torch.func.grad(loss)(weights["params"], batch.x, batch.y)
+        one = lambda x, y: loss(weights["params"], x[None], y[None])  # noqa: E731
+        pixels = vmap(torch.func.grad(one))(batch.x, batch.y)
+        bend = vmap(torch.func.jacrev(lambda x: net(weights, x[None]).logits[0]))(batch.x).flatten(2).sum(-1)  # [B, K]
+        return {"slope": slope["out.bias"], "pixels": pixels.flatten(1).norm(dim=1), "bend": bend}
+
+    def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
+        own = torch.func.grad(lambda z: F.cross_entropy(z, batch.y, reduction="none").sum())(out.logits)
+        pull = ((out.logits - target["bend"]) * target["slope"]).sum(-1) * target["pixels"]
+        return 0.1 * pull + own.square().sum(-1)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
+def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> None:
+    assert_same_round(Steep(), pipeline, runs, width)

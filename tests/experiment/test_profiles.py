@@ -1,0 +1,98 @@
+"""Values below a recipe: what the paper prints, and what the study chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from told import flat
+
+from fedssd.errors import UserError
+from fedssd.experiment.profiles import profile_values
+from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.study.chosen import Chosen, load_chosen
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.results import Results
+from fedssd.methods import shipped
+from fedssd.methods.registry import build_local
+
+
+@pytest.mark.quick
+def test_paper_printed_is_what_the_paper_prints() -> None:
+    recipe = load_recipe(None, {"data": "cifar100", "method": "fedssd+fedprox"}, profile="paper-printed")
+    assert (recipe.model, recipe.rounds, recipe.epochs, recipe.batch, recipe.lr) == ("resnet50", 100, 10, 64, 0.01)
+    assert (recipe.momentum, recipe.clients, recipe.partition, recipe.auxiliary) == (0.9, 10, "dirichlet:0.5", 64)
+    assert recipe.options["fedssd"]["m_max"] == 0.001
+    assert recipe.options["fedprox"]["mu"] == 0.001
+    above = {"data": "cifar10", "rounds": 3, "fedssd.m_max": 0.5}
+    recipe = load_recipe(None, above, profile="paper-printed")
+    assert (recipe.rounds, recipe.epochs, recipe.options["fedssd"]["m_max"]) == (3, 10, 0.5)
+
+
+@pytest.mark.quick
+def test_a_file_is_stronger_than_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text('data = "cifar10"\nepochs = 2\n[options.fedssd]\nfloor = 0.0\n')
+    recipe = load_recipe(tmp_path / "r.toml", {}, profile="paper-printed")
+    assert (recipe.epochs, recipe.rounds) == (2, 100)
+    assert recipe.options["fedssd"] == {
+        "m_max": 0.01,
+        "floor": 0.0,
+        "exponent": 0.5,
+        "square": "inside",
+        "reduction": "sum",
+        "normaliser": "batch",
+    }
+
+
+@pytest.mark.quick
+def test_the_paper_profile_is_what_the_study_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedssd.experiment import profiles
+
+    monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen())
+    with pytest.raises(UserError, match="has been found for no dataset yet"):
+        profile_values("paper", "cifar10", ["fedavg"])
+    monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen(paper={"weight_decay": 1e-5, "head": "on"}))
+    recipe = load_recipe(None, {"data": "cifar10"}, profile="paper")
+    assert (recipe.weight_decay, recipe.head, recipe.rounds, recipe.options["fedssd"]["m_max"]) == (
+        1e-5,
+        "on",
+        100,
+        0.01,
+    )
+    with pytest.raises(UserError, match="found for cifar10 alone"):
+        profile_values("paper", "cifar100", ["fedavg"])
+    with pytest.raises(UserError, match=r"has values for cifar10, cifar100, tiny-imagenet, got data = 'digits'"):
+        profile_values("paper", "digits", ["fedavg"])
+    with pytest.raises(UserError, match="did you mean 'paper-printed'"):
+        profile_values("paper-print", "cifar10", ["fedavg"])
+
+
+@pytest.fixture
+def chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the study had found other strengths than the paper prints, for two methods."""
+    strengths = {"fedssd.m_max": 0.25, "fedcad.lam": 0.75}
+    (tmp_path / "chosen.toml").write_text(Chosen(strengths={"cifar10": strengths}).to_toml())
+    monkeypatch.setattr(shipped, "FILE", tmp_path / "chosen.toml")
+    shipped._strengths.cache_clear()
+    yield
+    monkeypatch.undo()
+    shipped._strengths.cache_clear()
+
+
+@pytest.mark.quick
+@pytest.mark.usefixtures("chose")
+def test_chosen_strengths_are_the_defaults_of_their_dataset_and_printed_ones_stay(study: Study) -> None:
+    assert build_local("fedssd", {}, "cifar10").m_max == 0.25
+    assert build_local("fedssd", {"fedssd": {"m_max": 0.5}}, "cifar10").m_max == 0.5
+    assert build_local("fedssd", {}, "cifar100").m_max == 0.001
+    printed = load_recipe(None, {"data": "cifar10"}, ("fedssd", "fedcad"), profile="paper-printed")
+    assert (printed.options["fedssd"]["m_max"], printed.options["fedcad"]["lam"]) == (0.01, 0.1)
+    bases = {trial.arm: flat(trial.recipe) for trial in study.bases("screen")}
+    assert (bases["fedssd"]["fedssd.m_max"], bases["fedcad"]["fedcad.lam"]) == (0.01, 0.1)
+
+
+def test_what_comes_with_fedssd_follows_from_the_committed_runs() -> None:
+    """Defaults per dataset are the study's choice, and the printed ones as long as it has not been run."""
+    results = Results([Path(__file__).parents[2] / "results"])
+    assert load_chosen() == Study().choices(results)

@@ -1,0 +1,79 @@
+"""``fedssd reproduce study``: a part is run once, and mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from told import Told, nothing
+
+from fedssd.cli import main
+from fedssd.cli.study import chosen_trials
+from fedssd.experiment.reproduce import RECORD
+from fedssd.experiment.study.parts import BASE, Study
+
+TINY = ["--scale", "small", "--rounds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
+
+
+@pytest.mark.quick
+def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
+    trials = study.trials("screen", Told(nothing))
+    kept = chosen_trials(trials, "floor")
+    assert [(t.group, t.arm) for t in kept] == [
+        (BASE, "fedssd-0.5"),
+        ("floor", "fedssd-0.5"),
+    ]
+    assert {t.label for t in chosen_trials(trials, "weight_decay=1e-05")} == {BASE, "weight_decay=1e-05"}
+    assert chosen_trials(trials, None) == trials
+
+
+def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "study", *TINY, "--part", "screen", "--only", "floor", "--seeds", "1"]
+    out = tmp_path / "out"
+    for expected in (2, 0):
+        assert main([*command, "--out", str(out), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["ran"] == expected
+    runs = sorted(path.parent for path in out.rglob("summary.json"))
+    assert {str(run.relative_to(out)) for run in runs} == {
+        f"screen/{group}/fedssd-0.5/fedssd-1" for group in (BASE, "floor/fedssd.floor=0.0")
+    }
+    assert {path.name for run in runs for path in run.iterdir()} == set(RECORD)
+    page = (out / "study.md").read_text()
+    assert page.startswith("On digits, in the place of CIFAR-10")
+    rows = [line for line in page.splitlines() if line.startswith("| `fedssd.floor=0.0` | fedssd-0.5 | 1 |")]
+    assert len(rows) == 1
+    assert rows[0].endswith("| one seed says nothing |")
+    assert "| `head=on` | fedavg | 1 | not run yet | not run yet | – | not run yet |" in page
+    assert (out / "images" / "study-mechanism.svg").is_file()
+    assert main([*command, "--out", str(out), "--plan"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "2", "2", "0", "0", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--part", "report", "--seeds", "0"], "part 'report' reports, and choices are made on seeds 0, 1, 2"),
+        (["--part", "screen", "--seeds", "3"], "part 'screen' chooses"),
+        (["--part", "scren"], "did you mean 'screen'"),
+        (["--part", "tune"], "follows from part 'profile'"),
+        (["--part", "screen", "--only", "hed"], "--only expects one of base, head"),
+        (["--dataset", "cifar10"], "--dataset is for the paper's tables"),
+        (["--seeds", "x"], "whole numbers"),
+    ],
+)
+@pytest.mark.quick
+def test_mistakes_are_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "study", *TINY, *words, "--out", str(tmp_path / "out")]) == 2
+    complaint = capsys.readouterr().err
+    assert message in complaint
+    assert complaint.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.quick
+def test_flags_of_the_study_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table1", "--plan"]) == 2
+    assert "--plan is for the study" in capsys.readouterr().err

@@ -1,0 +1,175 @@
+"""The study's design: one departure at a time, and seeds that choose or report, never both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from told import Told, flat, nothing
+
+from fedssd.data.dataset import Dataset
+from fedssd.errors import UserError
+from fedssd.experiment.federation import Brought, assemble
+from fedssd.experiment.many import program
+from fedssd.experiment.paper import recipe_file
+from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.study.chosen import Chosen
+from fedssd.experiment.study.design import PARTS, REPORTING, Design, label, understood
+from fedssd.experiment.study.parts import Study
+from fedssd.methods.fedssd import selective_distillation
+from fedssd.methods.registry import build_local, local_kinds
+
+
+@pytest.mark.quick
+def test_a_departure_differs_from_its_base_in_what_its_label_says(study: Study, design: Design) -> None:
+    seen = 0
+    for choice in design.choices:
+        for trial in study.departures("screen", choice):
+            changes = next(one for one in choice.changes if label(one) == trial.label)
+            ours, base = flat(trial.recipe), flat(study.base_of(trial).recipe)
+            differing = {key: ours[key] for key in ours if ours[key] != base[key]}
+            assert differing.items() <= dict(changes).items(), trial
+            assert all(ours[key] == value for key, value in changes.items()), trial
+            assert differing or trial.label == "fedssd.square=outside", trial
+            seen += 1
+    assert seen == sum(len(choice.changes) * len(choice.arms) for choice in design.choices)
+
+
+@pytest.mark.quick
+def test_every_open_choice_is_there(design: Design) -> None:
+    tried: dict[str, set[Any]] = {}
+    for choice in design.choices:
+        for changes in choice.changes:
+            for key, value in changes.items():
+                tried.setdefault(key, set()).add(value)
+    base = flat(load_recipe(recipe_file(design.base), {"method": "fedssd"}))
+    expected: dict[str, set[Any]] = {
+        "head": {"off", "on"},
+        "weight_decay": {0.0, 1e-5, 5e-4},
+        "augment": {"moon", "moon-zero"},
+        "partial_batch": {"keep", "drop"},
+        "partition": {"dirichlet:0.5", "dirichlet-plain:0.5"},
+        "auxiliary_mode": {"heldout", "shared"},
+        "auxiliary": {8, 64, 256},
+        "fedssd.square": {"inside", "outside"},
+        "fedssd.reduction": {"sum", "mean"},
+        "fedssd.normaliser": {"batch", "half", "dataset"},
+        "fedssd.m_max": {0.001, 0.01, 0.03, 0.1, 0.5, 1.0, 3.0},
+        "fedssd.floor": {0.0, 0.1},
+    }
+    for key, values in expected.items():
+        assert tried[key] | {base[key]} == values, key
+    assert {"partition_seed", "lr_decay", "fedcad.lam", "fedcad.temperature", "kl.temperature"} <= tried.keys()
+    both = {"fedavg", "fedssd-0.5"}
+    for choice in design.choices:
+        about_training = not any("." in key for changes in choice.changes for key in changes)
+        assert not about_training or both <= set(choice.arms), choice.name
+
+
+@pytest.mark.quick
+def test_the_screen_runs_in_as_few_programs_as_its_words_allow(study: Study) -> None:
+    """FedAvg: base, head, padding, dropped batch. FedSSD: these, outside, mean, half, dataset. FedCAD and KL: one."""
+    cells = study.cells(study.trials("screen", Told(nothing)))
+    programs: dict[str, list[str]] = {}
+    for cell in cells:
+        programs.setdefault(program(cell.recipe), []).append(cell.recipe.method)
+    methods = [set(found) for found in programs.values()]
+    assert all(len(found) == 1 for found in methods)
+    counts = {name: sum(found == {name} for found in methods) for name in ("fedavg", "fedssd", "fedcad", "kl")}
+    assert counts == {"fedavg": 4, "fedssd": 8, "fedcad": 1, "kl": 1}
+
+
+@pytest.mark.quick
+def test_every_grid_is_as_large_and_holds_the_value_the_method_comes_with(design: Design) -> None:
+    assert {len(values) for values in design.grids.values()} == {5}
+    assert {len(one.values) for one in design.compositions} == {3}
+    for key, values in design.grids.items():
+        method, _, option = key.partition(".")
+        (kind,) = local_kinds(method)
+        assert kind.strength == option
+        assert kind.published.get("cifar10", {}).get(option, getattr(kind(), option)) in values, key
+
+
+@pytest.mark.quick
+def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
+    import tomllib
+
+    content = tomllib.loads(recipe_file("study/design").read_text(encoding="utf-8"))
+    with pytest.raises(UserError, match="seeds it chooses on"):
+        understood({**content, "seeds": {"tuning": [0, 1], "reporting": [1, 2]}})
+    with pytest.raises(UserError, match="seeds it chooses on"):
+        understood({**content, "confirm": {**content["confirm"], "more_seeds": [2]}})
+    with pytest.raises(UserError, match="grid of the same size"):
+        understood({**content, "grids": {**content["grids"], "fedssd.m_max": [0.1]}})
+    with pytest.raises(UserError, match="grid of the same size"):
+        understood(
+            {
+                **content,
+                "composition": [
+                    *content["composition"],
+                    {**content["composition"][0], "name": "x", "grid": {"lr_decay": [0.9]}},
+                ],
+            }
+        )
+    with pytest.raises(UserError, match="does not have: nobody"):
+        understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
+
+
+def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
+    """One of every program of every part, on noise: or finished cells would not be known again."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randint(0, 255, (2000, 3, 32, 32), dtype=torch.uint8, generator=draw), torch.arange(2000) % 10
+    noise = Brought(dataset=Dataset("cifar10", x, y, x[:10], y[:10], tuple("abcdefghij")))
+    strengths = {key: values[2] for key, values in study.design.grids.items()}
+    given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, {"fedssd+scaffold-decay": 0.98})
+    study = replace(study, chosen=given)
+    cells = [cell for part in PARTS for cell in study.cells(study.trials(part, Told(nothing)))]
+    for cell in {program(replace(cell.recipe, rounds=1)): cell for cell in cells}.values():
+        assert assemble(cell.recipe, noise).recipe == cell.recipe, cell.name
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_choose_or_report_and_never_on_the_same_seeds(study: Study, design: Design, part: str) -> None:
+    own, other = design.tuning, design.reporting
+    if part in REPORTING:
+        own, other = other, own
+    assert study.seeds_of(part) == own
+    assert study.with_seeds(part, own[:1]).seeds_of(part) == own[:1]
+    for wrong in (other, (own[0], other[0])):
+        with pytest.raises(UserError, match=f"part '{part}' (reports|chooses)"):
+            study.with_seeds(part, wrong)
+
+
+@pytest.mark.quick
+def test_no_study_can_be_made_that_reports_what_it_chose_on(design: Design) -> None:
+    with pytest.raises(UserError, match="reports, and choices are made on seeds 0, 1, 2"):
+        Study(design, reporting=(2, 3))
+    with pytest.raises(UserError, match="seeds 0, 1, 2 alone: got 3"):
+        Study(design, tuning=(0, 3))
+    both = Study(design).with_seeds("all", (1, 7, 0, 4))
+    assert (both.seeds_of("tune"), both.seeds_of("report")) == ((1, 0), (7, 4))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("key", "value", "shrink"), [("reduction", "mean", 10**0.5), ("normaliser", "half", 2**0.5)])
+def test_two_of_the_choices_are_another_strength(key: str, value: str, shrink: float) -> None:
+    """Inside the square a mean over ten classes, and a half, are what M_max / √10 and M_max / √2 are."""
+    from fedssd.core.contract import Batch
+    from fedssd.core.net import Outputs
+
+    draw = torch.Generator().manual_seed(3)
+    logits, teacher = torch.randn(2, 6, 10, dtype=torch.float64, generator=draw)
+    weight = torch.rand(6, 10, dtype=torch.float64, generator=draw)
+    one = torch.ones(6, dtype=torch.float64)
+    batch = Batch(logits, torch.arange(6), one, one.sum())
+    target = {"logits": teacher, "weight": weight}
+
+    def penalty(**options: Any) -> torch.Tensor:
+        local = build_local("fedssd", {"fedssd": options})
+        return local.penalty(Outputs(logits, logits), batch, target, {}, {}, {})
+
+    torch.testing.assert_close(penalty(m_max=0.3, **{key: value}), penalty(m_max=0.3 / shrink))
+    assert selective_distillation(logits, logits, torch.arange(6), torch.eye(10, dtype=torch.float64)).abs().max() == 0

@@ -1,0 +1,52 @@
+"""A study whose results a function tells, so that its rules can be followed by hand; and its fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from fedssd.experiment.cells import resolved
+from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.study.design import Design, load_design
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.results import Results
+from fedssd.experiment.study.trial import Trial
+
+Says = Callable[[Trial, int], float | None]
+
+
+class Told(Results):
+    """What a function says of a trial and a seed, and how much better than the last round the best one is."""
+
+    def __init__(self, says: Says, best: float = 0.0) -> None:
+        super().__init__([])
+        self.says, self.best = says, best
+
+    def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "") -> dict[int, float]:
+        found = {seed: self.says(trial, seed) for seed in seeds}
+        more = self.best if which == "best" else 0.0
+        return {seed: value + more for seed, value in found.items() if value is not None}
+
+
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """Its resolved values, options by ``method.name``."""
+    found = asdict(resolved(recipe))
+    options = found.pop("options")
+    return found | {f"{method}.{name}": value for method, given in options.items() for name, value in given.items()}
+
+
+def nothing(_: Trial, __: int) -> float | None:
+    return None
+
+
+@pytest.fixture(scope="module")
+def design() -> Design:
+    return load_design()
+
+
+@pytest.fixture
+def study(design: Design) -> Study:
+    return Study(design)
