@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedssd.deployment import certificates
 from fedssd.deployment.command import FlowerCommand, Outcome, environment, program
-from fedssd.deployment.processes import HOST, Processes
+from fedssd.deployment.processes import HOST, START_LIMIT, Processes
 from fedssd.deployment.project import TRIAL, recipe_in
 from fedssd.deployment.samples import SAMPLES, deal
 from fedssd.deployment.settings import recipe_of
@@ -21,6 +22,8 @@ from fedssd.errors import UserError
 
 NAME = "trial"  # of the SuperLink in Flower's configuration
 SUPERLINK, SUPEREXEC = "superlink", "superexec"
+REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink takes for connected already
+COME_AGAIN = 2.0  # seconds
 
 
 class Trial:
@@ -108,9 +111,21 @@ class Trial:
         self._start(name, [*command, "--host", HOST, "--port", port, "--node-config", config])
 
     def await_node(self, node: int) -> None:
-        """Wait until a node is connected."""
-        name = node_name(node)
-        self.processes.wait_until(name, lambda: "SuperNode ID:" in self.processes.log(name))
+        """Wait until a node is connected.
+
+        One that was killed, or whose SuperLink was, still counts as connected for up to a minute, and Flower refuses
+        who comes a second time: it is started again until it is let in.
+        """
+        name, end = node_name(node), time.monotonic() + START_LIMIT
+        while True:
+            try:
+                self.processes.wait_until(name, lambda: "SuperNode ID:" in self.processes.log(name))
+                return
+            except UserError:
+                if REFUSED not in self.processes.log(name) or time.monotonic() > end:
+                    raise
+            time.sleep(COME_AGAIN)
+            self.start_node(node)
 
     @property
     def _address(self) -> str:
