@@ -11,10 +11,11 @@ from typing import ClassVar
 import pytest
 
 from fedssd.deployment import trial as trial_module
+from fedssd.deployment.command import Outcome
 from fedssd.deployment.processes import Processes
 from fedssd.deployment.project import write_app
 from fedssd.deployment.settings import Settings
-from fedssd.deployment.trial import REFUSED, Trial, node_name
+from fedssd.deployment.trial import REFUSED, SUPEREXEC, SUPERLINK, Trial, node_name
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import load_recipe
 
@@ -113,3 +114,15 @@ def test_a_node_that_flower_takes_for_connected_comes_again(
         with pytest.raises(UserError, match="no such key"):
             trial.await_node(0)
     assert trial.down() == (["node-0"] if "ID" in last else [])
+
+
+def test_a_run_starts_the_superexec_again_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it a run would wait for ever."""
+    write_app(tmp_path / "app", load_recipe(None, {"clients": 1}), Settings())
+    trial, begun, heard = Trial(tmp_path / "app"), [], []
+    monkeypatch.setattr(trial.processes, "running", lambda: [SUPERLINK])
+    monkeypatch.setattr(trial, "start_superexec", lambda: begun.append(SUPEREXEC))
+    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Outcome("1", "finished:completed", ""))
+    assert trial.run({}, heard.append).completed
+    assert begun == [SUPEREXEC]
+    assert heard == ["the SuperExec had ended and is started again"]
