@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, Error, Message
-from inprocess import InProcessGrid, Node, nodes_for
+from inprocess import InProcessGrid, Node, nodes_for, travelled
 
 from fedssd.cli import main
 from fedssd.core import tree
@@ -303,6 +303,26 @@ def test_a_node_at_work_is_not_sent_its_message_again(tmp_path: Path, monkeypatc
     orders = [message for message in lab.grid.sent if message.metadata.message_type == "train"]
     assert len(orders) == 3 * len(ours.rounds)
     assert len(lab.grid.sent) > len(orders) + 3  # there were probes beside the three greetings
+    assert same(ours, run_recipe(lab.recipe))
+
+
+def test_only_the_first_reply_to_a_message_of_ours_counts(tmp_path: Path) -> None:
+    """Every reply comes with a second one of other numbers, and with one to a message that was never sent."""
+    lab = Lab(tmp_path, method="moon")
+    sound = lab.grid.pull_messages
+
+    def several(message_ids: Any) -> Any:
+        for reply in sound(message_ids):
+            second, stray = travelled(reply), travelled(reply)
+            yield reply
+            if "weights" in reply.content:
+                yield replace_arrays(second, lambda values: values * 1000)
+                stray.metadata.__dict__["_reply_to_message_id"] = "of another run"
+                yield replace_arrays(stray, lambda values: values * 1000)
+
+    lab.grid.pull_messages = several  # type: ignore[method-assign]
+    ours = lab.run()
+    assert all(line["dropped"] == {} for line in ours.rounds)
     assert same(ours, run_recipe(lab.recipe))
 
 
