@@ -268,7 +268,9 @@ def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: 
 
 
 @pytest.mark.parametrize("lost", ["train", "query"])
-def test_a_message_that_got_lost_is_sent_again(lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_got_lost_is_sent_again(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Client 1 never sees its first message of a kind; once it answers a probe, that is known."""
     monkeypatch.setattr(grid_module, "SILENCE", 0.05)
     lab = Lab(tmp_path, method="moon")
@@ -283,6 +285,8 @@ def test_a_message_that_got_lost_is_sent_again(lost: str, tmp_path: Path, monkey
 
     lab.grid.tamper = lose
     ours = lab.run(round_timeout=30.0, wait=30.0)
+    node = next(node for node in lab.grid.nodes if lab.client(node) == 1)
+    assert f"fedssd: the message to node {node} got lost and is sent again\n" in capsys.readouterr().out
     assert all(line["dropped"] == {} for line in ours.rounds)
     assert same(ours, run_recipe(lab.recipe))
 

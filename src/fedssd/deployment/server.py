@@ -235,7 +235,7 @@ def serve(
         try:
             with using_threads(machine.threads):
                 timeout = settings.round_timeout
-                prompt = PromptGrid(grid, lambda node: ours.letter(node, timeout))
+                prompt = PromptGrid(grid, lambda node: ours.letter(node, timeout), say)
                 _rounds(prompt, served, ours if wrap is None else wrap(ours), timeout)
         finally:  # a run that ends early keeps the rounds it has
             served.conclude()
