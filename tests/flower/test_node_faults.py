@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, Message
-from inprocess import InProcessGrid, Node, nodes_for
+from flwr.app import Array, Error, Message
+from inprocess import InProcessGrid, Node, nodes_for, travelled
 
 from fedssd.cli import main
 from fedssd.core import tree
@@ -21,6 +21,7 @@ from fedssd.deployment.samples import ServerSamples, deal, read_server
 from fedssd.deployment.server import serve
 from fedssd.deployment.settings import Settings
 from fedssd.engines.flower import grid as grid_module
+from fedssd.engines.flower.messages import LONGEST_REASON
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.result import Result
@@ -122,20 +123,68 @@ def test_an_update_far_out_is_left_out(tmp_path: Path) -> None:
     assert "times the cohort's median" in lines[1]["dropped"]["1"]
 
 
-def test_a_node_that_raises_is_left_out(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, method="fedavg", rounds=1)
-    node = next(node for node in lab.grid.nodes if lab.client(node) == 2)
+def failing_in_training(lab: Lab, client: int, why: str) -> None:
+    """The client raises whenever it is asked to train."""
+    node = next(node for node in lab.grid.nodes if lab.client(node) == client)
     sound = lab.grid.nodes[node].app
 
-    def fails_in_training(message: Message, context: Any) -> Message:
+    def fails(message: Message, context: Any) -> Message:
         if message.metadata.message_type == "train":
-            raise RuntimeError("out of memory")
+            raise RuntimeError(why)
         return sound(message, context)
 
-    lab.grid.nodes[node].app = fails_in_training
+    lab.grid.nodes[node].app = fails
+
+
+def test_a_node_that_raises_is_left_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    failing_in_training(lab, 2, "out of memory")
     (line,) = lab.run().rounds
     assert list(line["local"]["acc"]) == ["0", "1"]
     assert "out of memory" in line["dropped"]["2"]
+
+
+def test_what_a_node_says_can_neither_forge_nor_flood_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Escapes that a terminal would obey, a made-up line of ours, the end of the page's data, and a megabyte of it."""
+    said = "\x1b[2J\x1b]0;title\x07\r\nfedssd: round 1 of 1: global accuracy 100 %\r\x00\x9b31m\u202e</script><b>"
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    failing_in_training(lab, 2, said + "x" * 1_000_000)
+    (line,) = lab.run().rounds
+    why = line["dropped"]["2"]
+    assert "</script><b>xxx" in why
+    assert why.isprintable()
+    assert len(why) == LONGEST_REASON
+    told = capsys.readouterr().out
+    assert [row for row in told.splitlines() if why in row] == [f"fedssd: round 1: client 2 is left out: {why}"]
+    assert "\x1b" not in told
+    assert "fedssd: round 1 of 1: global accuracy 100 %" not in told.splitlines()
+    record = (tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8")
+    assert json.loads(record.splitlines()[1])["dropped"] == {"2": why}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "</script><b>" not in page
+
+
+@pytest.mark.parametrize(
+    ("deadline", "why"), [(60.0, "error 3: Message Unavailable"), (0.001, "no reply within 0.001 s")]
+)
+def test_a_message_that_expired_was_not_answered_in_time(deadline: float, why: str, tmp_path: Path) -> None:
+    """Flower has the same words for a message that it never had; before the deadline they are passed on."""
+    lab = Lab(tmp_path, method="fedavg", rounds=1)  # whose three clients train for longer than a millisecond
+    lab.spoil(1, 1, lambda reply: Message(Error(3, "Message Unavailable"), reply_to=lab.grid.sent[-1]))
+    (line,) = lab.run(round_timeout=deadline).rounds
+    assert line["dropped"] == {"1": why}
+
+
+@pytest.mark.parametrize("claim", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_false_claim_of_time_does_not_reach_the_record(claim: float, tmp_path: Path) -> None:
+    """Nobody trained for longer than the round took, or for less than nothing."""
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    lab.spoil(1, 1, lambda reply: with_metric(reply, "seconds", claim))
+    (line,) = lab.run().rounds
+    assert line["dropped"] == {}
+    assert 0 <= line["seconds"]["local"] <= line["seconds"]["train"]
 
 
 def test_a_round_without_a_sound_reply_changes_nothing(tmp_path: Path) -> None:
@@ -220,7 +269,9 @@ def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: 
 
 
 @pytest.mark.parametrize("lost", ["train", "query"])
-def test_a_message_that_got_lost_is_sent_again(lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_got_lost_is_sent_again(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Client 1 never sees its first message of a kind; once it answers a probe, that is known."""
     monkeypatch.setattr(grid_module, "SILENCE", 0.05)
     lab = Lab(tmp_path, method="moon")
@@ -235,6 +286,8 @@ def test_a_message_that_got_lost_is_sent_again(lost: str, tmp_path: Path, monkey
 
     lab.grid.tamper = lose
     ours = lab.run(round_timeout=30.0, wait=30.0)
+    node = next(node for node in lab.grid.nodes if lab.client(node) == 1)
+    assert f"fedssd: the message to node {node} got lost and is sent again\n" in capsys.readouterr().out
     assert all(line["dropped"] == {} for line in ours.rounds)
     assert same(ours, run_recipe(lab.recipe))
 
@@ -255,6 +308,26 @@ def test_a_node_at_work_is_not_sent_its_message_again(tmp_path: Path, monkeypatc
     orders = [message for message in lab.grid.sent if message.metadata.message_type == "train"]
     assert len(orders) == 3 * len(ours.rounds)
     assert len(lab.grid.sent) > len(orders) + 3  # there were probes beside the three greetings
+    assert same(ours, run_recipe(lab.recipe))
+
+
+def test_only_the_first_reply_to_a_message_of_ours_counts(tmp_path: Path) -> None:
+    """Every reply comes with a second one of other numbers, and with one to a message that was never sent."""
+    lab = Lab(tmp_path, method="moon")
+    sound = lab.grid.pull_messages
+
+    def several(message_ids: Any) -> Any:
+        for reply in sound(message_ids):
+            second, stray = travelled(reply), travelled(reply)
+            yield reply
+            if "weights" in reply.content:
+                yield replace_arrays(second, lambda values: values * 1000)
+                stray.metadata.__dict__["_reply_to_message_id"] = "of another run"
+                yield replace_arrays(stray, lambda values: values * 1000)
+
+    lab.grid.pull_messages = several  # type: ignore[method-assign]
+    ours = lab.run()
+    assert all(line["dropped"] == {} for line in ours.rounds)
     assert same(ours, run_recipe(lab.recipe))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from fedssd.deployment.settings import Settings
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.result import Result
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 NORM = 0.05
 SMALL = {"rounds": 2, "epochs": 2, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
 
@@ -78,3 +81,15 @@ def test_local_noise(tmp_path: Path) -> None:
     _, distances = run(tmp_path, [LocalDpMod(NORM, 1.0, epsilon, delta)])
     sigma = (2 * torch.log(torch.tensor(1.25 / delta)).item()) ** 0.5 / epsilon
     assert distances == pytest.approx([sigma * count**0.5] * 6, rel=0.03)
+
+
+def test_the_table_of_costs_is_made_from_the_runs() -> None:
+    """Every setting on three seeds, none of them with a client left out, and the table as the script makes it."""
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "federation_privacy.py"))
+    results = ROOT / "results" / "privacy"
+    found = json.loads((results / "digits.json").read_text(encoding="utf-8"))
+    assert benchmark["table"](found) == (results / "table.md").read_text(encoding="utf-8")
+    assert {(run["setting"], run["seed"]) for run in found["runs"]} == {
+        (setting, seed) for setting in benchmark["SETTINGS"] for seed in range(3)
+    }
+    assert all(run["dropped"] == 0 for run in found["runs"])

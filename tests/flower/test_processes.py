@@ -6,11 +6,18 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from fedssd.deployment import trial as trial_module
+from fedssd.deployment.command import Outcome
 from fedssd.deployment.processes import Processes
+from fedssd.deployment.project import write_app
+from fedssd.deployment.settings import Settings
+from fedssd.deployment.trial import REFUSED, SUPEREXEC, SUPERLINK, Trial, node_name
 from fedssd.errors import UserError
+from fedssd.experiment.recipe import load_recipe
 
 # A program with a child of its own, as Flower's have; it says so when both run.
 SCRIPT = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
@@ -72,3 +79,50 @@ def test_a_program_that_ends_too_early_is_told_with_its_last_words(tmp_path: Pat
     processes.start("node", command, dict(os.environ), tmp_path)
     with pytest.raises(UserError, match="node did not get ready; its last words: no such key"):
         processes.wait_until("node", lambda: False)
+
+
+def test_why_a_program_of_flower_s_ended_is_told_rather_than_its_helper_s_goodbye(tmp_path: Path) -> None:
+    said = "\x1b[91mERROR \x1b[0m:     Exit Code: 305\nNo connection.\n[code: 2004] Refused.\nINFO :  Helper ended.\n"
+    processes = Processes(tmp_path)
+    processes.start("node", [sys.executable, "-c", f"print({said!r})"], dict(os.environ), tmp_path)
+    with pytest.raises(UserError, match=r"last words: Exit Code: 305 No connection\. \[code: 2004\] Refused\. \("):
+        processes.wait_until("node", lambda: False)
+
+
+class Refusing(Trial):
+    """A trial whose nodes are refused a few times, as after a kill, and then let in or not."""
+
+    answers: ClassVar[list[str]] = []
+
+    def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
+        script = f"import time; print({self.answers.pop(0)!r}, flush=True); time.sleep(60 * {not self.answers})"
+        self.processes.start(node_name(node), [sys.executable, "-c", script], dict(os.environ), self.app)
+
+
+@pytest.mark.parametrize("last", ["SuperNode ID: 7", "no such key"])
+def test_a_node_that_flower_takes_for_connected_comes_again(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_module, "COME_AGAIN", 0.0)
+    write_app(tmp_path / "app", load_recipe(None, {"clients": 1}), Settings())
+    trial = Refusing(tmp_path / "app")
+    trial.answers[:] = [REFUSED, REFUSED, last, *([] if "ID" in last else ["never asked"])]
+    trial.start_node(0)
+    if "ID" in last:
+        trial.await_node(0)
+    else:
+        with pytest.raises(UserError, match="no such key"):
+            trial.await_node(0)
+    assert trial.down() == (["node-0"] if "ID" in last else [])
+
+
+def test_a_run_starts_the_superexec_again_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it a run would wait for ever."""
+    write_app(tmp_path / "app", load_recipe(None, {"clients": 1}), Settings())
+    trial, begun, heard = Trial(tmp_path / "app"), [], []
+    monkeypatch.setattr(trial.processes, "running", lambda: [SUPERLINK])
+    monkeypatch.setattr(trial, "start_superexec", lambda: begun.append(SUPEREXEC))
+    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Outcome("1", "finished:completed", ""))
+    assert trial.run({}, heard.append).completed
+    assert begun == [SUPEREXEC]
+    assert heard == ["the SuperExec had ended and is started again"]

@@ -53,8 +53,7 @@ class Processes:
         end = time.monotonic() + START_LIMIT
         while not ready():
             if name not in self.running() or time.monotonic() > end:
-                said = [line for line in self.log(name).splitlines() if line.strip()]
-                last = _plain(said[-1]) if said else "nothing"
+                last = _last_words(self.log(name))
                 raise UserError(f"{name} did not get ready; its last words: {last} ({self._folder / name}.log)")
             time.sleep(0.2)
 
@@ -158,6 +157,13 @@ def _reap(pid: int) -> None:
         child.poll()
 
 
+def _last_words(log: str) -> str:
+    """The last line of a log, or why a program of Flower's ended, after which its helpers still say goodbye."""
+    lines = [_plain(line) for line in log.splitlines() if line.strip()]
+    ended = next((place for place, line in enumerate(lines) if line.startswith("Exit Code")), None)
+    return " ".join(lines[-1:] if ended is None else lines[ended : ended + 3]) or "nothing"
+
+
 def _plain(line: str) -> str:
     """A line of a log without colours and level."""
-    return re.sub(r"\x1b\[\d+m|^\W*(INFO|ERROR|WARNING)\W*:", "", line).strip()
+    return re.sub(r"^\W*(INFO|ERROR|WARNING)\W*:", "", re.sub(r"\x1b\[\d+m", "", line)).strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -136,7 +135,7 @@ class ServedRun:
         received = Received(outcome.clients, outcome.trained, outcome.dropped, up, down)
         with self._clock.measure("evaluate"):
             evaluation = self._evaluate(job, Closed(state, received))
-        slowest = outcome.slowest if math.isfinite(outcome.slowest) else 0.0
+        slowest = min(outcome.slowest, self._clock.seconds["train"])  # nobody trained for longer than the round took
         seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": slowest}.items()}
         line = round_line(run.federation, job, received, evaluation, seconds) | {"clients": opened.clients}
         if run.folder:
@@ -230,7 +229,7 @@ def serve(
         try:
             with using_threads(machine.threads):
                 timeout = settings.round_timeout
-                prompt = PromptGrid(grid, lambda node: ours.letter(node, timeout))
+                prompt = PromptGrid(grid, lambda node: ours.letter(node, timeout), say)
                 _rounds(prompt, served, ours if wrap is None else wrap(ours), timeout)
         finally:  # a run that ends early keeps the rounds it has
             served.conclude()

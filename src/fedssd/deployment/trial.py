@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedssd.deployment import certificates
 from fedssd.deployment.command import FlowerCommand, Outcome, environment, program
-from fedssd.deployment.processes import HOST, Processes
+from fedssd.deployment.processes import HOST, START_LIMIT, Processes
 from fedssd.deployment.project import TRIAL, recipe_in
 from fedssd.deployment.samples import SAMPLES, deal
 from fedssd.deployment.settings import recipe_of
@@ -21,6 +22,8 @@ from fedssd.errors import UserError
 
 NAME = "trial"  # of the SuperLink in Flower's configuration
 SUPERLINK, SUPEREXEC = "superlink", "superexec"
+REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink takes for connected already
+COME_AGAIN = 2.0  # seconds
 
 
 class Trial:
@@ -51,7 +54,7 @@ class Trial:
                 tell(f"made certificates and keys in {self.keys}")
             self.start_superlink()
             self.start_superexec()
-            tell(f"SuperLink at {self._address}, with TLS and node authentication")
+            tell(f"SuperLink at {self.address}, with TLS and node authentication")
             for node in nodes:
                 self.flwr.register(certificates.node_key(self.keys, node).with_suffix(".key.pub"))
                 self.start_node(node)
@@ -70,13 +73,16 @@ class Trial:
         """Start a Flower run of the app, pass on what its server says, and wait for its end."""
         if SUPERLINK not in self.processes.running():
             raise UserError(f"no federation is up in {self.app}: start it with `fedssd federation up`")
+        if SUPEREXEC not in self.processes.running():  # it ends when the SuperLink fails, and runs would wait for ever
+            hear("the SuperExec had ended and is started again")
+            self.start_superexec()
         own = {"server-data": str(self.place / "samples" / "server" / SAMPLES)}
         return self.flwr.run(self.app, {**own, **settings}, hear)
 
     def start_superlink(self) -> None:
         """Start the SuperLink, on the port it had before if it had one, and wait until it answers."""
         port, authority = self.processes.port(SUPERLINK), self.keys / certificates.AUTHORITY
-        self.flwr.configure(self._address, authority)
+        self.flwr.configure(self.address, authority)
         command = ["flower-superlink", "--host", HOST, "--port", str(port), "--isolation", "process"]
         command += ["--ssl-ca-certfile", str(authority)]
         command += ["--ssl-certfile", str(self.keys / certificates.SERVER)]
@@ -91,7 +97,7 @@ class Trial:
     def start_superexec(self) -> None:
         """Start what runs the server's app; apart from the SuperLink, so that a run outlives it."""
         authority = str(self.keys / certificates.AUTHORITY)
-        command = ["flower-superexec", "--runtime-api-address", self._address, "--root-certificates", authority]
+        command = ["flower-superexec", "--runtime-api-address", self.address, "--root-certificates", authority]
         self._start(SUPEREXEC, [*command, "--superexec-auth-secret-file", str(self.keys / certificates.SECRET)])
 
     def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
@@ -102,18 +108,31 @@ class Trial:
         authority = str(self.keys / certificates.AUTHORITY)
         secure = ["--root-certificates", authority, "--auth-supernode-private-key", private]
         config = f'partition-id={node} data-path="{samples}" state-path="{state}"'
-        command = ["flower-supernode", "--superlink", self._address]
+        command = ["flower-supernode", "--superlink", self.address]
         command += ["--insecure"] if insecure else secure
         port = str(self.processes.port(name))
         self._start(name, [*command, "--host", HOST, "--port", port, "--node-config", config])
 
     def await_node(self, node: int) -> None:
-        """Wait until a node is connected."""
-        name = node_name(node)
-        self.processes.wait_until(name, lambda: "SuperNode ID:" in self.processes.log(name))
+        """Wait until a node is connected.
+
+        One that was killed, or whose SuperLink was, still counts as connected for up to a minute, and Flower refuses
+        who comes a second time: it is started again until it is let in.
+        """
+        name, end = node_name(node), time.monotonic() + START_LIMIT
+        while True:
+            try:
+                self.processes.wait_until(name, lambda: "SuperNode ID:" in self.processes.log(name))
+                return
+            except UserError:
+                if REFUSED not in self.processes.log(name) or time.monotonic() > end:
+                    raise
+            time.sleep(COME_AGAIN)
+            self.start_node(node)
 
     @property
-    def _address(self) -> str:
+    def address(self) -> str:
+        """Where the SuperLink is."""
         return f"{HOST}:{self.processes.port(SUPERLINK)}"
 
     def _start(self, name: str, command: list[str]) -> None:

@@ -19,8 +19,14 @@ Probe = Callable[[int], Message]  # a message to a node that costs it nothing an
 class PromptGrid(Grid):
     """Another grid, asked more often; with a ``probe``, messages that got lost are found out and sent again."""
 
-    def __init__(self, grid: Grid, probe: Probe | None = None, pause: float = PAUSE) -> None:
-        self._grid, self._probe, self._pause = grid, probe, pause
+    def __init__(
+        self,
+        grid: Grid,
+        probe: Probe | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+        pause: float = PAUSE,
+    ) -> None:
+        self._grid, self._probe, self.tell, self._pause = grid, probe, tell, pause
 
     def set_run(self, run: Any) -> None:
         self._grid.set_run(run)
@@ -118,6 +124,7 @@ class _Post:
 
     def _send_again(self, number: str) -> None:
         lost = self.waiting[number].metadata
+        self._grid.tell(f"the message to node {lost.dst_node_id} got lost and is sent again")
         message = Message(
             self.waiting[number].content, lost.dst_node_id, lost.message_type, ttl=lost.ttl, group_id=lost.group_id
         )

@@ -23,6 +23,7 @@ from fedssd.engines.flower.packing import UnreadableError, pack, unpack
 
 WEIGHTS, CONFIG, METRICS = "weights", "config", "metrics"  # the records of a message
 NEVER = 0  # the round of a client that was not accepted yet; rounds count from 1
+LONGEST_REASON = 300  # characters of what a node says that go into the log and the record
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,13 @@ def _tensor(array: Array, like: Tensor, path: str) -> Tensor:
         raise UnreadableError(f"array {path!r} is cut short or too long")
     values = np.frombuffer(array.data, dtype, count, start).reshape(shape, order="F" if fortran else "C")
     return torch.from_numpy(np.array(values)).to(like.device)  # a copy of its own: the message is read-only
+
+
+def plain(text: str) -> str:
+    """What a node says, as one line that is safe to print: no control characters, and no longer than it need be."""
+    words = " ".join(text[: 20 * LONGEST_REASON].split())
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in words)
+    return shown if len(shown) <= LONGEST_REASON else f"{shown[: LONGEST_REASON - 1]}…"
 
 
 def _record(content: RecordDict, name: str, kind: type[Any]) -> Any:

@@ -26,6 +26,7 @@ from fedssd.engines.flower.messages import (
     arrays_of,
     ask,
     instruct,
+    plain,
     read_greeting,
     read_reply,
     tree_of,
@@ -34,6 +35,7 @@ from fedssd.engines.flower.packing import UnreadableError
 from fedssd.errors import UserError
 
 LOOK_AGAIN = 0.5  # seconds between two looks at who is connected
+EXPIRED = 3  # Flower's code for a message it no longer has, such as one that nobody answered in time
 
 
 class Opened(NamedTuple):
@@ -53,7 +55,7 @@ class Outcome(NamedTuple):
     fresh: list[int]  # accepted clients that had lost their memory and began anew
     asked: int  # how many clients were written to
     arrived: int  # how many replies came, the refused among them
-    slowest: float  # seconds of local training, of the accepted client that took longest
+    slowest: float  # seconds of local training, of the accepted client that says it took longest
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class FederatedStrategy(Strategy):
     _asked: list[tuple[int, Message]] = field(default_factory=list)  # this round's clients and messages
     _absent: dict[int, str] = field(default_factory=dict)  # this round's clients that were not asked
     _sent_weights: Tree = None
+    _sent_at: float = 0.0  # on the monotonic clock
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -110,6 +113,7 @@ class FederatedStrategy(Strategy):
         present = self._wait_for(opened.cohort, grid)
         self._absent = {client: "not connected" for client in opened.cohort if client not in present}
         self._asked = []
+        self._sent_at = time.monotonic()
         for client, node in present.items():
             accepted = self.accepted.get(client, NEVER)
             content = instruct(self.kind, Order(self.run, self.round + 1, accepted, opened.sent, opened.public))
@@ -203,7 +207,7 @@ class FederatedStrategy(Strategy):
         try:
             greeting = read_greeting(answer.content)
         except UnreadableError as error:
-            return f"its greeting is unreadable: {error}"
+            return plain(f"its greeting is unreadable: {error}")
         client = greeting.client
         if not 0 <= client < self.population:
             return f"it calls itself client {client}, expected 0 to {self.population - 1}"
@@ -220,7 +224,7 @@ class FederatedStrategy(Strategy):
         for client, message in self._asked:
             reply = replies.get(message.metadata.message_id)
             if reply is None or reply.has_error():
-                missing[client] = _why(reply, f"no reply within {self.rules.deadline:g} s")
+                missing[client] = self._why_missing(reply)
                 continue
             found = self._examine(client, reply)
             if isinstance(found, Reply):
@@ -241,8 +245,15 @@ class FederatedStrategy(Strategy):
             [client for client in accepted if sound[client].fresh],
             len(self._asked),
             len(sound) + len(refused) - len(far),
-            max((sound[client].seconds for client in accepted), default=0.0),
+            max((s for s in (sound[client].seconds for client in accepted) if 0 <= s < math.inf), default=0.0),
         )
+
+    def _why_missing(self, reply: Message | None) -> str:
+        """Why there is nothing to examine; at the deadline Flower drops a message a moment before we stop waiting."""
+        late = time.monotonic() - self._sent_at >= self.rules.deadline
+        if reply is not None and reply.error.code == EXPIRED and late:
+            reply = None
+        return _why(reply, f"no reply within {self.rules.deadline:g} s")
 
     def _far_out(self, trained: Trained) -> dict[int, str]:
         """The places of those whose update moved much further than the others'."""
@@ -265,7 +276,7 @@ class FederatedStrategy(Strategy):
         try:
             reply = read_reply(message.content, self.like)
         except UnreadableError as error:
-            return f"its reply is unreadable: {error}"
+            return plain(f"its reply is unreadable: {error}")
         if (reply.client, reply.round) != (client, self.round + 1):
             return (
                 f"it answers as client {reply.client} for round {reply.round}, asked was client {client} "
@@ -277,7 +288,8 @@ class FederatedStrategy(Strategy):
         parts = {"update": reply.update, "report": reply.report}
         expected = {"update": self.like.update, "report": self.like.report}
         most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")
-        return refusal(parts, self.server.work(reply.samples), expected, most) or reply
+        why = refusal(parts, self.server.work(reply.samples), expected, most)
+        return plain(why) if why else reply
 
     def _stacked(self, replies: list[Reply]) -> Trained:
         """The replies along a first axis, which is empty where there are none."""
@@ -306,4 +318,4 @@ def _why(message: Message | None, otherwise: str) -> str:
     if message is None:
         return otherwise
     lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
-    return f"error {message.error.code}: {lines[-1] if lines else 'no reason given'}"
+    return plain(f"error {message.error.code}: {lines[-1] if lines else 'no reason given'}")
