@@ -9,7 +9,11 @@ run that ends otherwise than it should raises. The output is what docs/reliabili
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hostile_node import HostileNode
 from safetensors.torch import load_file
 
 from fedssd.core import tree
@@ -25,7 +30,7 @@ from fedssd.deployment import certificates
 from fedssd.deployment.command import Outcome
 from fedssd.deployment.project import APP, write_app
 from fedssd.deployment.settings import Settings
-from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
+from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial, node_name
 from fedssd.experiment.interrupt import terminable
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
@@ -33,27 +38,47 @@ from fedssd.experiment.run import run_recipe
 RECIPE = {"method": "moon", "rounds": 4, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp"}
 RECIPE |= {"batch": 16, "lr": 0.05, "engine": "reference", "device": "cpu"}
 
-TAMPER = '''
+TAMPER = r'''
 
 def tamper(message, context, call_next):
-    """Client 1 sends nonsense in round 2, if the run's configuration says so."""
+    """Client 1 is slow in round 2, or tells another lie in every round from the second on, as the run asks for."""
+    now, seconds = message.content["config"]["round"], context.run_config["slow"]
+    mine = context.node_config["partition-id"] == 1
+    if mine and now == 2:
+        time.sleep(seconds)
+    lie = dict(enumerate(context.run_config["lies"].split(), 2)).get(now) if mine else None
+    if lie == "words":
+        raise RuntimeError("\x1b[2J\x1b]0;done\x07\rfedssd: round 9 of 9: global accuracy 100 %</script>" + "!" * 9999)
     reply = call_next(message, context)
-    config = message.content["config"]
-    if not reply.has_content() or config["round"] != 2 or context.node_config["partition-id"] != 1:
-        return reply
     weights, metrics = reply.content["weights"], reply.content["metrics"]
     name = next(iter(weights))
-    if context.run_config["fault"] == "nan":
+    if lie == "nan":
         weights[name] = Array(weights[name].numpy() * float("nan"))
-    if context.run_config["fault"] == "shape":
+    if lie == "shape":
         weights[name] = Array(weights[name].numpy()[:1])
-    if context.run_config["fault"] == "samples":
+    if lie == "dtype":
+        weights[name] = Array(weights[name].numpy().astype("float64"))
+    if lie == "samples":
         metrics["num-examples"] = 1_000_000
+    if lie == "records":
+        for number in range(2000):
+            reply.content[f"\x1b[31m{number}"] = ConfigRecord({"\x07": "\x1b[2J" * 100})
+    if lie == "gigabyte":  # Flower sends equal pieces once
+        weights[name] = Array(np.zeros((16384, 16384), "float32"))
+    if lie == "flood":
+        weights[name] = Array(np.random.default_rng(0).random((16384, 16384), "float32"))
     return reply
 
 
 client = client_app(RECIPE, mods=[tamper])
 '''
+LIES = "nan shape dtype samples words records gigabyte"
+IMPORTS = """import time
+
+import numpy as np
+from flwr.app import Array, ConfigRecord
+
+"""
 
 
 class Faults:
@@ -64,9 +89,9 @@ class Faults:
         app = folder / "app"
         write_app(app, load_recipe(None, RECIPE), Settings(most_samples=10_000))
         module = app / APP
-        module.write_text("from flwr.app import Array\n" + module.read_text() + TAMPER)
+        module.write_text(IMPORTS + module.read_text() + TAMPER)
         project = app / "pyproject.toml"
-        project.write_text(project.read_text() + 'fault = ""\n')
+        project.write_text(project.read_text() + 'slow = 0.0\nlies = ""\n')
         self.trial = Trial(app)
         self.runs = 0
 
@@ -91,11 +116,39 @@ class Faults:
         return outcome, out
 
     def bad_replies(self) -> None:
-        faults = {"nan": "sends NaN", "shape": "sends a wrong shape", "samples": "claims a million samples"}
-        for fault, what in faults.items():
-            outcome, out = self.run(f"A node {what}", fault=fault, set="rounds=3 method=fedavg")
-            assert outcome.completed
-            assert [list(line["dropped"]) for line in lines_of(out)] == [[], ["1"], []]
+        changes = "rounds=9 method=fedavg"
+        outcome, out = self.run("A node that lies, in another way in every round", lies=LIES, set=changes)
+        assert outcome.completed
+        left_out = [line["round"] for line in lines_of(out) if line["dropped"]]
+        assert left_out == [2, 3, 4, 5, 6, 8]  # what a reply holds beside what was asked for is not looked at
+        said = self.trial.processes.log(SUPEREXEC) + (out / "rounds.jsonl").read_text(encoding="utf-8")
+        page = (out / "report.html").read_text(encoding="utf-8")
+        assert "global accuracy 100 %\n" not in said
+        assert "\x1b]" not in said + page
+        assert "100 %</script>" not in page
+
+    def flooded(self) -> None:
+        changes = {"set": "rounds=3 method=fedavg", "wait": 60.0}
+        outcome, out = self.run("A node sends a gigabyte of random numbers", lies="flood", **changes)
+        assert list(lines_of(out)[1]["dropped"]) == ["1"]
+        if not outcome.completed:  # the database was locked for longer than Flower's patience
+            print("-- the nodes are started again")
+            for node in range(3):
+                self.trial.processes.stop(node_name(node))
+                self.trial.start_node(node)
+                self.trial.await_node(node)
+            outcome, out = self.run("The same run, resumed", resume=str(out), **changes)
+        assert outcome.completed
+
+    def answered_twice(self) -> None:
+        self.trial.processes.stop("node-1")
+        with HostileNode(self.trial, 1) as hostile:
+            outcome, out = self.run("A node answers every message three times", set="rounds=2")
+        assert outcome.completed
+        print("\n".join(hostile.sent))
+        print(f"its weights are the simulation's, bit for bit: {self.as_simulated(out)}")
+        self.trial.start_node(1)
+        self.trial.await_node(1)
 
     def strangers(self) -> None:
         keys = self.folder / "strange"
@@ -146,6 +199,59 @@ class Faults:
         assert dropped[1] == ["2"]
         assert dropped[-1] == []
 
+    def back_at_once(self) -> None:
+        def react(line: str) -> None:
+            if line.startswith("round 1 of"):
+                self.await_order(1, 2)
+                print("-- node-1 is killed at work, and started again until it is let in")
+                self.trial.processes.stop("node-1", hard=True)
+                begun = time.monotonic()
+                self.trial.start_node(1)
+                self.trial.await_node(1)
+                print(f"-- node-1 is let in after {time.monotonic() - begun:.0f} s")
+
+        outcome, out = self.run("A node is killed at work and brought back at once", react, slow=10.0)
+        assert outcome.completed
+        assert all(line["dropped"] == {} for line in lines_of(out) if line["round"] != 2)
+        again = not lines_of(out)[1]["dropped"]
+        print(f"its order was {'sent again' if again else 'given up'}")
+
+    def sent_again(self) -> None:
+        def react(line: str) -> None:
+            if line.startswith("round 1 of"):
+                self.await_order(1, 2)
+                print("-- node-1 is ended at work and started again, while the server's app stands still")
+                app = self.app_process()
+                os.kill(app, signal.SIGSTOP)
+                self.trial.processes.stop("node-1")
+                self.trial.start_node(1)
+                self.trial.await_node(1)
+                os.kill(app, signal.SIGCONT)
+
+        outcome, out = self.run("An order is lost and sent again", react, slow=20.0)
+        assert outcome.completed
+        print(f"its weights are the simulation's, bit for bit: {self.as_simulated(out)}")
+
+    def stalled(self) -> None:
+        def react(line: str) -> None:
+            if line.startswith("round 1 of"):
+                self.await_order(1, 2)
+                print("-- node-1 is stopped for 20 s")
+                group = self.trial.processes.known()["node-1"]["pid"]
+                os.killpg(group, signal.SIGSTOP)
+                time.sleep(20)
+                os.killpg(group, signal.SIGCONT)
+
+        outcome, out = self.run("A node stalls for 20 s", react, slow=3.0)
+        assert outcome.completed
+        print(f"its weights are the simulation's, bit for bit: {self.as_simulated(out)}")
+
+    def too_late(self) -> None:
+        outcome, out = self.run("A reply comes after the deadline", slow=60.0, round_timeout=45.0)
+        assert outcome.completed
+        assert lines_of(out)[1]["dropped"] == {"1": "no reply within 45 s"}
+        assert lines_of(out)[3]["dropped"] == {}
+
     def too_few(self) -> None:
         def react(line: str) -> None:
             if line.startswith("round 2 of"):
@@ -165,33 +271,64 @@ class Faults:
         assert [line["round"] for line in lines_of(out)] == [1, 2, 3, 4]
 
     def server_killed(self) -> None:
+        def superexec() -> None:
+            print("-- the SuperExec and the server's app are killed")
+            self.trial.processes.stop(SUPEREXEC, hard=True)
+
+        def app() -> None:
+            print("-- the server's app is killed")
+            os.kill(self.app_process(), signal.SIGKILL)
+
+        def disk() -> None:
+            print("-- the server's app may write no more")
+            resource.prlimit(self.app_process(), resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+        for strike in (superexec, app, disk):
+            self.cut_off(strike)
+
+    def cut_off(self, strike: Callable[[], None]) -> None:
+        """End the server's app in round 3, then go on with the run."""
+        self.struck = False
+
         def react(line: str) -> None:
             if line.startswith("round 2 of") and not self.struck:
                 self.struck = True
-                time.sleep(3)  # into round 3
-                print("-- the SuperExec and the server's app are killed")
-                self.trial.processes.stop(SUPEREXEC, hard=True)
+                self.await_order(1, 3)
+                strike()
 
-        self.struck = False
-        outcome, out = self.run("The server's app is killed", react)
+        outcome, out = self.run("The server's app is cut off", react)
         assert not outcome.completed
-        print("-- the SuperExec is started again")
-        self.trial.start_superexec()
+        if SUPEREXEC not in self.trial.processes.running():
+            print("-- the SuperExec is started again")
+            self.trial.start_superexec()
         outcome, out = self.run("The same run, resumed", resume=str(out))
         assert outcome.completed
         print(f"its weights are the simulation's, bit for bit: {self.as_simulated(out)}")
+
+    def app_process(self) -> int:
+        """The process of the server's app, which the SuperExec started."""
+        group = str(self.trial.processes.known()[SUPEREXEC]["pid"])
+        found = subprocess.run(["pgrep", "-g", group, "-f", "flwr-serverapp"], capture_output=True, text=True)
+        return int(found.stdout.split()[-1])
+
+    def await_order(self, node: int, round_: int) -> None:
+        """Wait until a node has its order for a round."""
+        name = node_name(node)
+        self.trial.processes.wait_until(name, lambda: f"ROUND {round_}]" in self.trial.processes.log(name))
+        time.sleep(1)  # for what travels after the first line
 
     def superlink_killed(self) -> None:
         def react(line: str) -> None:
             if line.startswith("round 1 of") and not self.struck:
                 self.struck = True
-                print("-- the SuperLink is killed, and started again after 5 s")
+                self.await_order(1, 2)
+                print("-- the SuperLink is killed while node-1 trains, and started again after 30 s")
                 self.trial.processes.stop(SUPERLINK, hard=True)
-                time.sleep(5)
+                time.sleep(30)
                 self.trial.start_superlink()
 
         self.struck = False
-        outcome, out = self.run("The SuperLink is killed and started again", react)
+        outcome, out = self.run("The SuperLink is killed and started again", react, slow=10.0)
         assert outcome.completed
         print(f"its weights are the simulation's, bit for bit: {self.as_simulated(out)}")
 
@@ -208,7 +345,8 @@ def lines_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()[1:]]
 
 
-ALL = ("bad_replies", "strangers", "killed", "too_few", "server_killed", "superlink_killed")
+ALL = ("bad_replies", "flooded", "answered_twice", "strangers", "killed", "back_at_once", "stalled", "too_late")
+ALL += ("sent_again", "too_few", "server_killed", "superlink_killed")
 
 
 def main() -> None:
