@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,17 +32,28 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     app = tmp_path_factory.mktemp("federation") / "app"
     write_app(app, load_recipe(None, SMALL), Settings())
     trial = Trial(app)
-    trial.up()
-    groups = [entry["pid"] for entry in trial.processes.known().values()]
-    ports = [entry["port"] for entry in trial.processes.known().values()]
-    yield trial
-    trial.down()
+    with ended_with_us(app):
+        trial.up()
+        groups = [entry["pid"] for entry in trial.processes.known().values()]
+        ports = [entry["port"] for entry in trial.processes.known().values()]
+        yield trial
+        trial.down()
     for group in groups:
         with pytest.raises(ProcessLookupError):
             os.killpg(group, 0)
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((HOST, port), 1)
+
+
+@contextmanager
+def ended_with_us(app: Path) -> Iterator[None]:
+    """Whatever kills the tests, a helper that waits for their end takes the federation down."""
+    script = 'cat > /dev/null; exec "$0" -m fedssd federation down "$1"'
+    command = ["sh", "-c", script, sys.executable, str(app)]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True):
+        yield
 
 
 def assert_same_as_simulated(trial: Trial, out: Path, changes: str) -> None:
