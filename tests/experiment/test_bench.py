@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedssd.cli import main
+from fedssd.errors import UserError
 from fedssd.experiment import bench
+from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.many import compare
 
@@ -133,3 +135,11 @@ def test_committed_digits_runs_are_on_the_bench_s_setting() -> None:
 def test_committed_cifar10_runs_are_on_the_bench_s_setting() -> None:
     base = bench.base_recipe("cifar10", "fedavg", {})
     assert {"fedavg", "fedssd"} <= set(bench.rivals(base, [0, 1, 2], bench.COMMITTED))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("line", ["", "{", '{"data": "x"}'])
+def test_a_run_whose_record_is_broken_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "rounds.jsonl").write_text(line + "\n")
+    with pytest.raises(UserError, match=r"expected a first line with 'split_hash' in .*rounds.jsonl"):
+        refuse_other_splits({0: tmp_path}, {"fedavg": {0: tmp_path}})

@@ -84,4 +84,7 @@ def refuse_other_splits(own: Mapping[int, Path], others: Runs) -> None:
 
 def _origin(run: Path) -> tuple[str, str]:
     header = glance.header(run)
-    return header["split_hash"], header["data"]
+    try:
+        return header["split_hash"], header["data"]
+    except KeyError as key:
+        raise UserError(f"expected a first line with {key} in {run / 'rounds.jsonl'}, which has none") from None
