@@ -20,6 +20,7 @@ from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
+from fedssd.engines.kernels.differentiable import layers
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import build_local
 
@@ -78,6 +79,11 @@ def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
     assert_same_round(build_local(name))
 
 
+def test_a_teacher_of_many_batches_takes_them_apart_or_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "SMALL", 0)  # here all batches are small, and above went as one
+    assert_same_round(build_local("fedssd"))
+
+
 def test_a_solver_with_whole_numbers() -> None:
     assert_same_round(Local(), solver=SGD(lr=1, momentum=0, weight_decay=0))
 
@@ -96,6 +102,19 @@ def test_a_model_whose_features_differ_with_kernels_goes_without() -> None:
     assert said == [
         "vectorised: our kernels do not fit this model (it answers otherwise with them), going on with PyTorch's layers"
     ]
+
+
+def test_a_model_that_asks_how_its_images_lie_goes_without() -> None:
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    class Strict(Tiny):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.view(-1).view(x.shape))  # only where samples lie one after another
+
+    said: list[str] = []
+    assert_same_round(Local(), module=Strict, notices=said)
+    assert len(said) == 1
+    assert "our kernels do not fit this model (RuntimeError: view size is not compatible" in said[0]
 
 
 @dataclass(frozen=True)

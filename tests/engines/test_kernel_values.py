@@ -19,8 +19,10 @@ pytest.importorskip("triton", reason="the kernels are written in Triton")
 
 from fedssd.core.randomness import bits
 from fedssd.data.augment import Pipeline
-from fedssd.engines.kernels import augment, convolution, draws, linear, loss, pool, solver
+from fedssd.engines.kernels import augment, convolution, draws, linear, loss, pool, side_by_side, solver
 
+# The first product of autograd's own thread, on a card: torch makes the context that it misses, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context")
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 FP32, TF32 = 1e-5, 2e-3
@@ -46,7 +48,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    for place, name in ((torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")):
+    for place, name in (
+        (torch, "empty"), (torch, "empty_like"), (torch, "empty_strided"), (Tensor, "new_empty"),
+    ):  # fmt: skip
         monkeypatch.setattr(place, name, poisoned(getattr(place, name)))
 
 
@@ -105,6 +109,7 @@ def test_convolution_with_relu_and_pool(
     layer = convolution.Layer(data.draw(st.integers(0, kernel - 1)), relu, pools)
     height, width = kernel + 1 + tall, kernel + 1 + wide
     x = drawn(1 if shared else count, batch, inputs, height, width).expand(count, -1, -1, -1, -1)
+    x = side_by_side.laid(x) if data.draw(st.booleans()) else x
     w, bias = drawn(count, outputs, inputs, kernel, kernel), drawn(count, outputs)
     x64, w64, bias64 = exact(x, w, bias)
     plain = torch.stack([F.conv2d(a, b, c, padding=layer.padding) for a, b, c in zip(x64, w64, bias64, strict=True)])
@@ -124,11 +129,14 @@ def test_convolution_with_relu_and_pool(
 
 
 @few
-@given(models, batches, units, units, st.booleans(), st.sampled_from(("ieee", "tf32")))
-def test_linear_with_relu(count: int, batch: int, inputs: int, outputs: int, relu: bool, precision: str) -> None:
+@given(models, batches, units, units, st.booleans(), st.sampled_from(("ieee", "tf32")), st.booleans())
+def test_linear_with_relu(
+    count: int, batch: int, inputs: int, outputs: int, relu: bool, precision: str, aside: bool
+) -> None:
     torch.manual_seed(count)
     x, w, bias = drawn(count, batch, inputs), drawn(count, outputs, inputs), drawn(count, outputs)
     x64, w64, bias64 = exact(x, w, bias)
+    x = side_by_side.laid(x) if aside else x
     plain = torch.baddbmm(bias64[:, None], x64, w64.transpose(1, 2))
     expected = plain.relu() if relu else plain
     out = linear.forward(x, w, bias, relu, precision)
@@ -137,12 +145,26 @@ def test_linear_with_relu(count: int, batch: int, inputs: int, outputs: int, rel
     slope = torch.randn_like(expected) * ((out > 0) == (expected > 0)) if relu else torch.randn_like(expected)
     expected.backward(slope)
     by_weight, by_bias = linear.weight_gradient(x, slope.float(), gate, precision)
-    by_x = linear.input_gradient(w, slope.float(), gate, precision)
+    by_x = linear.input_gradient(x, w, slope.float(), gate, precision)
     found = (
         (out, expected, inputs), (by_weight, w64.grad, batch / 4), (by_bias, bias64.grad, batch / 4),
         (by_x, x64.grad, outputs / 4),
     )  # fmt: skip
+    assert not aside or side_by_side.lies_so(by_x)
     assert max(error(a, b.detach(), n) for a, b, n in found) <= (FP32 if precision == "ieee" else TF32)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_samples_side_by_side_are_the_same_samples(shared: bool) -> None:
+    x = drawn(1 if shared else 3, 4, 2, 5).expand(3, -1, -1, -1)
+    found = side_by_side.laid(x)
+    assert torch.equal(found, x)
+    assert found.stride() == (0 if shared else 40, 1, 20, 4)
+    assert side_by_side.laid(found) is found
+    for some in (x, found, torch.cat([found, found])[::2][:3]):
+        assert torch.equal(side_by_side.apart(some), some)
+        assert side_by_side.apart(some).stride() == (40, 1, 20, 4)
+    assert side_by_side.empty(3, 4, 2, 5, device=x.device).stride() == (40, 1, 20, 4)
 
 
 @few

@@ -12,32 +12,37 @@ from torch import Tensor
 
 from fedssd.core.randomness import below, bits
 from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline, constant
+from fedssd.engines.kernels import side_by_side
 
-BLOCK = 1024
+BLOCK = 2048  # pixels of one program
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gather(
-    images, index, shifts, mean, std, out, place_of_step, y, mask, y_now, mask_now, per_step, STEPPED: tl.constexpr,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, PAD: tl.constexpr, REFLECT: tl.constexpr,
-    NORMALISE: tl.constexpr, BLOCK: tl.constexpr,
+    images, index, shifts, mean, std, out, place_of_step, y, mask, y_now, mask_now, batch, per_step, out_batch,
+    out_sample, out_pixel, STEPPED: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    PAD: tl.constexpr, REFLECT: tl.constexpr, NORMALISE: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
 ):  # fmt: skip
-    # With STEPPED, of many steps' visits only those of one step, whose number the device knows; their labels and their
-    # part in the batch come along.
-    visit = tl.program_id(0).to(tl.int64)
-    out += visit * (C * H * W)
+    # A program makes one row of every channel, for several samples of a batch. With STEPPED, of many steps' visits only
+    # those of one step, whose number the device knows; their labels and their part in the batch come along.
+    group = tl.program_id(0).to(tl.int64)
+    line = tl.program_id(1)
+    place = tl.program_id(2) * BS + tl.arange(0, BS)
+    given = place < batch
+    visit = group * batch + place
+    out += group * out_batch
     if STEPPED:
         now = visit
         visit += tl.load(place_of_step) * per_step
-        if tl.program_id(1) == 0:
-            tl.store(y_now + now, tl.load(y + visit))
-            tl.store(mask_now + now, tl.load(mask + visit))
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    known = place < C * H * W
-    channel, row, column = place // (H * W), place // W % H, place % W
-    sample = tl.load(index + visit)
-    shift = tl.load(shifts + visit)  # 4 · (row · (2 · PAD + 1) + column) + flipped
-    column = tl.where(shift % 4 == 1, W - 1 - column, column)
+        if line == 0:
+            tl.store(y_now + now, tl.load(y + visit, mask=given), mask=given)
+            tl.store(mask_now + now, tl.load(mask + visit, mask=given), mask=given)
+    sample = tl.load(index + visit, mask=given, other=0)[None, :]
+    shift = tl.load(shifts + visit, mask=given, other=0)[None, :]  # 4 · (row · (2 · PAD + 1) + column) + flipped
+    at = tl.arange(0, BW)[:, None]
+    known = given[None, :] & (at < W)
+    column = tl.where(shift % 4 == 1, W - 1 - at, at)
+    row = line
     inside = known
     if PAD > 0:
         row += shift // 4 // (2 * PAD + 1) - PAD
@@ -47,13 +52,14 @@ def _gather(
             column = W - 1 - tl.abs(W - 1 - tl.abs(column))
         else:
             inside = known & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-    byte = tl.load(images + sample * (C * H * W) + channel * (H * W) + row * W + column, mask=inside, other=0)
-    value = tl.div_rn(byte.to(tl.float32), 255.0)  # divided as IEEE says, so that every engine has the same bits
-    if NORMALISE:
-        value = tl.div_rn(
-            value - tl.load(mean + channel, mask=known, other=0.0), tl.load(std + channel, mask=known, other=1.0)
-        )
-    tl.store(out + place, value, mask=known)
+    images += sample * (C * H * W) + row * W + column
+    out += place[None, :].to(tl.int64) * out_sample + (line * W + at) * out_pixel
+    for channel in range(C):
+        byte = tl.load(images + channel * (H * W), mask=inside, other=0)
+        value = tl.div_rn(byte.to(tl.float32), 255.0)  # divided as IEEE says, so that every engine has the same bits
+        if NORMALISE:
+            value = tl.div_rn(value - tl.load(mean + channel), tl.load(std + channel))
+        tl.store(out + channel * (H * W) * out_pixel, value, mask=known)
 
 
 def covers(pipeline: Pipeline, images: Tensor, dtype: torch.dtype) -> bool:
@@ -85,7 +91,7 @@ def train(pipeline: Pipeline, images: Tensor, index: Tensor, key: Tensor) -> Ten
     made = visits(pipeline, index, key)
     out = torch.empty(*index.shape, *images.shape[1:], device=images.device)
     some = made.sample  # stands in for what is not read
-    _launch(pipeline, images, made, out, False, some, some, some, some, some, 0)
+    _launch(pipeline, images, made, out.view(1, -1, *images.shape[1:]), False, some, some, some, some, some, 0)
     return out
 
 
@@ -94,10 +100,10 @@ def at_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The batches of the step whose number the device knows, for the first ``width`` models: x, y and mask.
 
-    Visits, labels and mask are [S, M, B] without gaps.
+    Visits, labels and mask are [S, M, B] without gaps. The samples of x lie side by side, as convolutions want them.
     """
     models, batch = y.shape[1:]
-    x = torch.empty(width, batch, *images.shape[1:], device=images.device)
+    x = side_by_side.empty(width, batch, *images.shape[1:], device=images.device)
     y_now, mask_now = y.new_empty(width, batch), mask.new_empty(width, batch)
     _launch(pipeline, images, made, x, True, step, y, mask, y_now, mask_now, models * batch)
     return x, y_now, mask_now
@@ -109,8 +115,11 @@ def _launch(
 ) -> None:  # fmt: skip
     channels, height, width = images.shape[1:]
     mean, std = (constant(values or (0.0,), torch.float32, images.device) for values in (pipeline.mean, pipeline.std))
-    size = channels * height * width
-    _gather[(out.numel() // size, triton.cdiv(size, BLOCK))](
-        images, made.sample, made.shifts, mean, std, out, step, y, mask, y_now, mask_now, per_step, stepped,
-        channels, height, width, pipeline.pad, pipeline.padding == "reflect", bool(pipeline.mean), BLOCK,
+    groups, batch = out.shape[:2]
+    across = int(triton.next_power_of_2(width))
+    samples = min(int(triton.next_power_of_2(batch)), max(1, BLOCK // across))
+    _gather[(groups, height, triton.cdiv(batch, samples))](
+        images, made.sample, made.shifts, mean, std, out, step, y, mask, y_now, mask_now, batch, per_step,
+        out.stride(0), out.stride(1), out.stride(-1), stepped, channels, height, width, pipeline.pad,
+        pipeline.padding == "reflect", bool(pipeline.mean), samples, across,
     )  # fmt: skip

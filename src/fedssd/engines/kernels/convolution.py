@@ -7,6 +7,10 @@ arithmetic allows; matrix units want sixteen channels and patches laid out for t
 output pixels: it keeps their sums for several output channels in registers, loads the (K + 1)² inputs they share once
 for each input channel, and multiplies and adds in float32. The pool is then a comparison of four registers, and what it
 chose is a byte a square (4 where ReLU let nothing through), so backwards no full-size gradient is ever written.
+
+In memory a batch's samples lie side by side: [C, H, W, B] for each model, behind a tensor that says [B, C, H, W]. So
+the threads of a warp, which have the same square of neighbouring samples, read neighbouring numbers, whatever the
+sides; with an image's rows side by side they would read every second number of several rows.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from fedssd.engines.kernels import side_by_side
 
 PLAIN, POOLED, GATED = 0, 1, 2  # a slope is stored as it is, pooled with a code, or beside what ReLU let through
 MOST = 2**31 - 1  # entries one model's tensor may have: within a model kernels count in 32 bits
@@ -36,10 +42,10 @@ def _larger(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)  # a diverged model must not look healthy
 
 
-@triton.jit(do_not_specialize=["B"])  # type: ignore[untyped-decorator]
+@triton.jit  # type: ignore[untyped-decorator]
 def _forward(
-    x, code, w, bias, out, chosen, x_model, w_model, bias_model, B,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
+    x, code, w, bias, out, chosen, x_model, w_model, bias_model,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
     PAD: tl.constexpr, STORED: tl.constexpr, TURNED: tl.constexpr, HAS_BIAS: tl.constexpr, RELU: tl.constexpr,
     POOL: tl.constexpr, OB: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
@@ -56,17 +62,19 @@ def _forward(
     LOW: tl.constexpr = -((PAD + 1) // 2)  # the first stored square a patch touches, from its own
     SPAN: tl.constexpr = (K - PAD) // 2 - LOW + 1
     p = tl.program_id(0) * BP + tl.arange(0, BP)
-    b, square = p // (QH * QW), p % (QH * QW)
-    valid = b < B
-    b = tl.where(valid, b, 0)
+    b, square = p % B, p // B
+    valid = square < QH * QW
+    square = tl.where(valid, square, 0)
     up, left = square // QW, square % QW
     x += m * x_model
     w += m * w_model
     if STORED != 0:
         code += m * (B * C * SH * SW)
+    corner = b + (up * SW + left) * B if STORED == 1 else b + (2 * up * W + 2 * left) * B
+    x += corner
+    code += corner
     acc = (tl.zeros((BP,), tl.float32),) * (4 * OB)
     for c in range(C):
-        plane = (b * C + c) * (SH * SW)
         patch = ()
         if STORED == 1:
             values = ()
@@ -74,8 +82,9 @@ def _forward(
             for i in tl.static_range(SPAN * SPAN):
                 y, z = up + (LOW + i // SPAN), left + (LOW + i % SPAN)
                 inside = (y >= 0) & (y < SH) & (z >= 0) & (z < SW)
-                values = values + (tl.load(x + plane + y * SW + z, mask=inside, other=0.0),)
-                places = places + (tl.load(code + plane + y * SW + z, mask=inside, other=4),)
+                step = ((LOW + i // SPAN) * SW + LOW + i % SPAN) * B
+                values = values + (tl.load(x + step, mask=inside, other=0.0),)
+                places = places + (tl.load(code + step, mask=inside, other=4),)
             for i in tl.static_range((K + 1) * (K + 1)):
                 patch = patch + (
                     tl.where(
@@ -87,24 +96,25 @@ def _forward(
                 )
         else:
             for i in tl.static_range((K + 1) * (K + 1)):
-                y, z = 2 * up + (i // (K + 1) - PAD), 2 * left + (i % (K + 1) - PAD)
+                step = ((i // (K + 1) - PAD) * W + i % (K + 1) - PAD) * B
                 if EXACT:
-                    value = tl.load(x + plane + y * W + z)
+                    value = tl.load(x + step)
                 else:
+                    y, z = 2 * up + (i // (K + 1) - PAD), 2 * left + (i % (K + 1) - PAD)
                     inside = (y >= 0) & (y < H) & (z >= 0) & (z < W)
-                    value = tl.load(x + plane + y * W + z, mask=inside, other=0.0)
+                    value = tl.load(x + step, mask=inside, other=0.0)
                     if STORED == 2:
-                        value = tl.where(tl.load(code + plane + y * W + z, mask=inside, other=0.0) > 0, value, 0.0)
+                        value = tl.where(tl.load(code + step, mask=inside, other=0.0) > 0, value, 0.0)
                 patch = patch + (value,)
         for k in tl.static_range(K * K):
             new = ()
             for o in tl.static_range(OB):
                 n = first + o
-                at = (c * O + n) * (K * K) + (K * K - 1 - k) if TURNED else (n * C + c) * (K * K) + k
+                entry = (c * O + n) * (K * K) + (K * K - 1 - k) if TURNED else (n * C + c) * (K * K) + k
                 if O % OB == 0:
-                    weight = tl.load(w + at)
+                    weight = tl.load(w + entry)
                 else:
-                    weight = tl.load(w + at, mask=n < O, other=0.0)
+                    weight = tl.load(w + entry, mask=n < O, other=0.0)
                 new = new + (
                     acc[4 * o] + weight * patch[k // K * (K + 1) + k % K],
                     acc[4 * o + 1] + weight * patch[k // K * (K + 1) + k % K + 1],
@@ -112,6 +122,8 @@ def _forward(
                     acc[4 * o + 3] + weight * patch[(k // K + 1) * (K + 1) + k % K + 1],
                 )
             acc = new
+        x += SH * SW * B
+        code += SH * SW * B
     for o in tl.static_range(OB):
         n = first + o
         here = valid & (n < O)
@@ -123,24 +135,24 @@ def _forward(
             if RELU:
                 which = tl.where(best > 0, which, 4)
                 best = _larger(best, 0.0)
-            place = m * (B * O * QH * QW) + (b * O + n) * (QH * QW) + square
+            place = m * (B * O * QH * QW) + (n * (QH * QW) + square) * B + b
             tl.store(out + place, best, mask=here)
             tl.store(chosen + place, which.to(tl.int8), mask=here)
         else:
             if RELU:
                 q0, q1, q2, q3 = _larger(q0, 0.0), _larger(q1, 0.0), _larger(q2, 0.0), _larger(q3, 0.0)
             right, below = 2 * left + 1 < OW, 2 * up + 1 < OH
-            place = m * (B * O * OH * OW) + (b * O + n) * (OH * OW) + 2 * up * OW + 2 * left
+            place = m * (B * O * OH * OW) + (n * (OH * OW) + 2 * up * OW + 2 * left) * B + b
             tl.store(out + place, q0, mask=here)
-            tl.store(out + place + 1, q1, mask=here & right)
-            tl.store(out + place + OW, q2, mask=here & below)
-            tl.store(out + place + OW + 1, q3, mask=here & right & below)
+            tl.store(out + place + B, q1, mask=here & right)
+            tl.store(out + place + OW * B, q2, mask=here & below)
+            tl.store(out + place + (OW + 1) * B, q3, mask=here & right & below)
 
 
-@triton.jit(do_not_specialize=["B", "tiles"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["tiles"])  # type: ignore[untyped-decorator]
 def _weight_gradient(
-    x, dy, code, part, x_model, B, tiles,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
+    x, dy, code, part, x_model, tiles,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
     PAD: tl.constexpr, STORED: tl.constexpr, OB: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     m, split = tl.program_id(2).to(tl.int64), tl.program_id(1)
@@ -152,7 +164,7 @@ def _weight_gradient(
     SIZE: tl.constexpr = QH * QW if STORED == 1 else OH * OW
     EXACT: tl.constexpr = PAD == 0 and (STORED == 1 or (OH % 2 == 0 and OW % 2 == 0))
     ROW: tl.constexpr = C * K * K
-    x += m * x_model + c * (H * W)
+    x += m * x_model + c * (H * W * B)
     dy += m * (B * O * SIZE)
     if STORED != 0:
         code += m * (B * O * SIZE)
@@ -161,42 +173,44 @@ def _weight_gradient(
     tile = split * tiles
     while tile < (split + 1) * tiles:
         p = tile * BP + tl.arange(0, BP)
-        b, square = p // (QH * QW), p % (QH * QW)
-        valid = b < B
-        b = tl.where(valid, b, 0)
+        b, square = p % B, p // B
+        valid = square < QH * QW
+        square = tl.where(valid, square, 0)
         up, left = square // QW, square % QW
+        corner = x + b + (2 * up * W + 2 * left) * B
         patch = ()
         for i in tl.static_range((K + 1) * (K + 1)):
-            y, z = 2 * up + (i // (K + 1) - PAD), 2 * left + (i % (K + 1) - PAD)
+            step = ((i // (K + 1) - PAD) * W + i % (K + 1) - PAD) * B
             if EXACT:
-                patch = patch + (tl.load(x + b * (C * H * W) + y * W + z),)
+                patch = patch + (tl.load(corner + step),)
             else:
+                y, z = 2 * up + (i // (K + 1) - PAD), 2 * left + (i % (K + 1) - PAD)
                 inside = (y >= 0) & (y < H) & (z >= 0) & (z < W)
-                patch = patch + (tl.load(x + b * (C * H * W) + y * W + z, mask=inside, other=0.0),)
+                patch = patch + (tl.load(corner + step, mask=inside, other=0.0),)
         new = ()
         sums = ()
         for o in tl.static_range(OB):
-            plane = (b * O + first + o) * SIZE
+            plane = b + (first + o) * (SIZE * B)
             here = valid & (first + o < O)
             if STORED == 1:
-                slope = tl.load(dy + plane + square, mask=here, other=0.0)
-                which = tl.load(code + plane + square, mask=here, other=4)
+                slope = tl.load(dy + plane + square * B, mask=here, other=0.0)
+                which = tl.load(code + plane + square * B, mask=here, other=4)
                 slope = tl.where(which < 4, slope, 0.0)
                 d0, d1 = tl.where(which == 0, slope, 0.0), tl.where(which == 1, slope, 0.0)
                 d2, d3 = tl.where(which == 2, slope, 0.0), tl.where(which == 3, slope, 0.0)
                 sums = sums + (total[o] + slope,)
             else:
                 right, below = here & (2 * left + 1 < OW), here & (2 * up + 1 < OH)
-                place = plane + 2 * up * OW + 2 * left
+                place = plane + (2 * up * OW + 2 * left) * B
                 d0 = tl.load(dy + place, mask=here, other=0.0)
-                d1 = tl.load(dy + place + 1, mask=right, other=0.0)
-                d2 = tl.load(dy + place + OW, mask=below, other=0.0)
-                d3 = tl.load(dy + place + OW + 1, mask=right & below, other=0.0)
+                d1 = tl.load(dy + place + B, mask=right, other=0.0)
+                d2 = tl.load(dy + place + OW * B, mask=below, other=0.0)
+                d3 = tl.load(dy + place + (OW + 1) * B, mask=right & below, other=0.0)
                 if STORED == 2:
                     d0 = tl.where(tl.load(code + place, mask=here, other=0.0) > 0, d0, 0.0)
-                    d1 = tl.where(tl.load(code + place + 1, mask=right, other=0.0) > 0, d1, 0.0)
-                    d2 = tl.where(tl.load(code + place + OW, mask=below, other=0.0) > 0, d2, 0.0)
-                    d3 = tl.where(tl.load(code + place + OW + 1, mask=right & below, other=0.0) > 0, d3, 0.0)
+                    d1 = tl.where(tl.load(code + place + B, mask=right, other=0.0) > 0, d1, 0.0)
+                    d2 = tl.where(tl.load(code + place + OW * B, mask=below, other=0.0) > 0, d2, 0.0)
+                    d3 = tl.where(tl.load(code + place + (OW + 1) * B, mask=right & below, other=0.0) > 0, d3, 0.0)
                 sums = sums + (total[o] + ((d0 + d1) + (d2 + d3)),)
             for k in tl.static_range(K * K):
                 new = new + (
@@ -218,25 +232,26 @@ def _weight_gradient(
 
 
 class Tile(NamedTuple):
-    """How a kernel cuts its work: squares and output channels of one program, and its warps."""
+    """How a kernel cuts its work: squares and output channels of one program, its warps, and how many of these there
+    must be in all for the tile to pay."""
 
     squares: int
     channels: int
     warps: int
+    pays: int = 0
 
 
 # Measured on an H200, the most work a thread first; with few models there is too little of it, and it is spread out.
-FORWARD = (Tile(256, 8, 4), Tile(64, 4, 2), Tile(32, 2, 1))
-BACKWARD = (Tile(64, 8, 2), Tile(64, 4, 2), Tile(32, 2, 1))
-WARPS = 1500  # that keep such a device busy
+FORWARD = (Tile(256, 4, 2, pays=1500), Tile(32, 2, 1))
+BACKWARD = (Tile(64, 4, 2, pays=4000), Tile(64, 2, 2, pays=1500), Tile(32, 2, 1))
 WEIGHT = 32  # squares of a program of one warp
-PROGRAMS = (2048, 4096)  # of a weight gradient: enough for one wave, and to even out several
+PROGRAMS = (2048, 8192)  # of a weight gradient: enough for one wave, and to even out several
 
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
     """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> [M, B, O, …], and what the
     pool chose; without a pool the output again, which says where ReLU let something through."""
-    x = _own(x)
+    x = side_by_side.laid(x)
     outputs, kernel = w.shape[1], w.shape[-1]
     if x.shape[1] > 1 and max(x.shape[2], outputs) * x[0, :, 0].numel() > MOST:
         halves = [forward(part, w, bias, layer) for part in x.chunk(2, dim=1)]
@@ -244,7 +259,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Te
     height, width = (side + 2 * layer.padding - kernel + 1 for side in x.shape[-2:])
     if layer.pool:
         height, width = height // 2, width // 2
-    out = x.new_empty(*x.shape[:2], outputs, height, width)
+    out = side_by_side.empty(*x.shape[:2], outputs, height, width, device=x.device)
     chosen = torch.empty_like(out, dtype=torch.int8) if layer.pool else out
     _launch(x, x, w, bias, out, chosen, layer, PLAIN, False, x.shape[-2:], outputs, FORWARD)
     return out, chosen
@@ -254,15 +269,16 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: Layer, sides: t
     """The gradient of x, whose sides are given: the slopes convolved with the weights turned round."""
     kernel, channels = w.shape[-1], w.shape[2]
     full = torch.Size(side + 2 * layer.padding - kernel + 1 for side in sides)
-    out = dy.new_empty(*dy.shape[:2], channels, *sides)
+    out = side_by_side.empty(*dy.shape[:2], channels, *sides, device=dy.device)
+    dy, chosen = side_by_side.apart(dy), side_by_side.apart(chosen)
     back = Layer(kernel - 1 - layer.padding)
-    _launch(dy.contiguous(), chosen, w, None, out, out, back, _stored(layer), True, full, channels, BACKWARD)
+    _launch(dy, chosen, w, None, out, out, back, _stored(layer), True, full, channels, BACKWARD)
     return out
 
 
 def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: Layer) -> tuple[Tensor, Tensor]:
     """The gradients of w [M, O, C, K, K] and of the bias [M, O]."""
-    x, dy = _own(x), dy.contiguous()
+    x, dy, chosen = side_by_side.laid(x), side_by_side.apart(dy), side_by_side.apart(chosen)
     models, batch, channels, height, width = x.shape
     outputs, inner = dy.shape[2], channels * kernel * kernel
     group = _group(outputs, min(8, max(1, SUMS // kernel**2)))
@@ -272,7 +288,7 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: L
     grid = (slices // models, triton.cdiv(tiles, each), models)
     part = x.new_empty(models, grid[1], outputs * (inner + 1))
     _weight_gradient[grid](
-        x, dy, chosen, part, x.stride(0), batch, each, channels, height, width, outputs, kernel, layer.padding,
+        x, dy, chosen, part, x.stride(0), each, batch, channels, height, width, outputs, kernel, layer.padding,
         _stored(layer), group, WEIGHT, num_warps=1, num_stages=1,
     )  # fmt: skip
     total = part.sum(1) if grid[1] > 1 else part[:, 0]
@@ -289,7 +305,7 @@ def _launch(
     for tile in tiles:
         group = _group(outputs, tile.channels)
         grid = (triton.cdiv(batch * height * width, tile.squares), triton.cdiv(outputs, group), models)
-        if grid[0] * grid[1] * grid[2] * tile.warps >= WARPS:
+        if grid[0] * grid[1] * grid[2] * tile.warps >= tile.pays:
             break
     w, given = _own(w), _own(w if bias is None else bias)
     _forward[grid](

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedssd.engines.kernels import side_by_side
+
 
 class Tile(NamedTuple):
     """Rows, columns and inner entries of one program, and its warps."""
@@ -25,10 +27,10 @@ TILE = Tile(64, 32, 64, 4)
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _product(
-    a, b, gate, bias, out, total, a_model, a_row, a_inner, b_model, b_inner, b_column, gate_model, bias_model, rows,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GATED: tl.constexpr, HAS_BIAS: tl.constexpr,
-    RELU: tl.constexpr, TOTAL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, BI: tl.constexpr,
-    PRECISION: tl.constexpr,
+    a, b, gate, bias, out, total, a_model, a_row, a_inner, b_model, b_inner, b_column, gate_model, bias_model, out_row,
+    out_column, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GATED: tl.constexpr,
+    HAS_BIAS: tl.constexpr, RELU: tl.constexpr, TOTAL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    BI: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     # out = relu(a · b + bias); a's entries count only where the gate, which lies as a does, is above zero. With TOTAL
     # the sums of a's rows are written too: of a turned slope they are the bias's gradient.
@@ -61,7 +63,7 @@ def _product(
         acc += tl.load(bias + m * bias_model + column, mask=column < COLUMNS, other=0.0)[None, :]
     if RELU:
         acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    place = m * count * COLUMNS + row[:, None] * COLUMNS + column[None, :]
+    place = m * count * COLUMNS + row[:, None] * out_row + column[None, :] * out_column
     tl.store(out + place, acc, mask=(row < count)[:, None] & (column < COLUMNS)[None, :])
     if TOTAL:
         tl.store(total + m * count + row, sums, mask=(row < count) & (tl.program_id(1) == 0))
@@ -74,9 +76,10 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: st
     return out
 
 
-def input_gradient(w: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = TILE) -> Tensor:
-    """The gradient of x; ``out`` is the layer's output where ReLU follows."""
-    found = dy.new_empty(*dy.shape[:2], w.shape[2])
+def input_gradient(x: Tensor, w: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = TILE) -> Tensor:
+    """The gradient of x, lying in memory as x does; ``out`` is the layer's output where ReLU follows."""
+    aside = side_by_side.lies_so(x)
+    found = side_by_side.empty(*x.shape, device=x.device) if aside else dy.new_empty(*x.shape)
     _launch(dy, w, out, None, found, None, False, precision, tile)
     return found
 
@@ -109,7 +112,7 @@ def _launch(
     _product[grid](
         a, b, a if gate is None else gate, a if bias is None else bias, out, out if total is None else total,
         *a.stride(), *b.stride(), a.stride(0) if gate is None else gate.stride(0),
-        0 if bias is None else bias.stride(0), rows, 0 if total is None else rows, columns, inner,
+        0 if bias is None else bias.stride(0), *out.stride()[1:], rows, 0 if total is None else rows, columns, inner,
         gate is not None, bias is not None, relu, total is not None, size, across, depth, precision,
         num_warps=tile.warps, num_stages=2,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Evaluation, Job, World
-from fedssd.engines.kernels import available
+from fedssd.engines.kernels import available, side_by_side
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
 from fedssd.engines.vectorised.cohort import Cohort, public_size
@@ -157,7 +157,8 @@ class VectorisedEngine:
         with torch.no_grad(), _arithmetic(self.world.device, "fp32", benchmark=False):
             expected = over_models(self._plain, 2, (False, True))(pair, some)
             try:
-                found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, some)
+                laid = side_by_side.laid(some[None])[0]  # as a step's batches lie
+                found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, laid)
             except Exception as error:  # a model may do anything with what it takes for a tensor
                 why = f"{type(error).__name__}: {error}".splitlines()[0]
             else:

@@ -49,6 +49,20 @@ def largest(x: Tensor) -> Tensor:
     return found
 
 
+SMALL = 32
+
+
+def _small(x: Tensor, dim: int) -> bool:
+    """Whether many batches for one model are so small that they go as one large batch."""
+    return x.movedim(dim, 0).shape[1] < SMALL
+
+
+def _waited_for(layer: tuple[Any, ...], in_dims: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A layer whose weights models share: their gradients are summed up at once, so they are not made aside."""
+    *kind, _, second = layer
+    return (*kind, lambda: False, second) if in_dims[1] is None or in_dims[2] is None else layer
+
+
 def _alone(*parts: Tensor | None) -> list[Tensor | None]:
     return [part[None] if part is not None else None for part in parts]
 
@@ -83,13 +97,13 @@ class _Convolution(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        if in_dims[1] is None and in_dims[2] is None:  # many batches, one model: one large batch
+        if in_dims[1] is None and in_dims[2] is None and _small(x, in_dims[0]):
             folded = x.movedim(in_dims[0], 0)
             found = apply(_Convolution, folded.flatten(0, 1), weight, bias, layer)
             out, chosen = (part.view(*folded.shape[:2], *part.shape[1:]) for part in found)
             return (out, chosen), (0, 0)
         stacked = [front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
-        return apply(_Convolutions, *stacked, layer), (0, 0)
+        return apply(_Convolutions, *stacked, _waited_for(layer, in_dims)), (0, 0)
 
 
 class _Convolutions(torch.autograd.Function):
@@ -168,12 +182,12 @@ class _Linear(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
     ) -> tuple[Tensor, int]:
-        if in_dims[1] is None and in_dims[2] is None:
+        if in_dims[1] is None and in_dims[2] is None and _small(x, in_dims[0]):
             folded = x.movedim(in_dims[0], 0)
             out = apply(_Linear, folded.flatten(0, 1), weight, bias, layer)
             return out.view(*folded.shape[:2], -1), 0
         stacked = [front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
-        return apply(_Linears, *stacked, layer), 0
+        return apply(_Linears, *stacked, _waited_for(layer, in_dims)), 0
 
 
 class _Linears(torch.autograd.Function):
@@ -207,7 +221,7 @@ def _linear_gradients(
     by_weight, by_bias = _maybe_aside(
         ctx.layer, lambda: linear.weight_gradient(x, dy, gate, precision), x, dy, gate
     )  # fmt: skip
-    by_x = linear.input_gradient(weight, dy, gate, precision) if ctx.needs_input_grad[0] else None
+    by_x = linear.input_gradient(x, weight, dy, gate, precision) if ctx.needs_input_grad[0] else None
     return by_x, by_weight, by_bias if ctx.biased else None
 
 
