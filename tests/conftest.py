@@ -26,6 +26,7 @@ from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
 from fedssd.engines.base import Job, World
+from fedssd.methods.registry import LOCALS
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
@@ -37,6 +38,8 @@ if not torch.cuda.is_available():
 SIZES = (13, 9, 3, 17, 8, 6)  # the third is below the batch size, the last never takes part
 COHORTS = [[0, 1, 3], [1, 2, 4], [0, 2, 4]]  # round 2 meets client 0 with a memory from round 0
 CLASSES, WIDTH = 4, 5
+SHARING = [name for name, kind in LOCALS.items() if kind.shares_weights]  # the others: test_distillation_systems.py
+Distance = Callable[[Tree, Tree], float]
 
 
 class TinyModel(nn.Module):
@@ -210,6 +213,6 @@ def largest_difference(left: Tree, right: Tree) -> float:
 
 
 @pytest.fixture(scope="session")
-def distance() -> Callable[[Tree, Tree], float]:
+def distance() -> Distance:
     """The largest difference between two trees."""
     return largest_difference

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import witness
+from conftest import Distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedssd.core.net import Net, weights_of
-from fedssd.core.tree import Tree
 from fedssd.methods.distillation import credibility_matrix
 from fedssd.methods.fedssd import FedSSD, distillation_weights, selective_distillation
-
-Distance = Callable[[Tree, Tree], float]
 
 
 @pytest.mark.quick

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
+from kernel_checks import close
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
@@ -23,10 +24,6 @@ from fedssd.engines.base import Job, World
 from fedssd.engines.kernels.differentiable import layers
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import build_local
-
-
-def close(found: Any, expected: Any) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 class Tiny(nn.Module):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from test_vectorised import Setting, assert_agree, several
+from cohorts import Setting, assert_agree, several
 
 from fedssd.core.contract import Method, Server, meaningless
 from fedssd.errors import UserError

@@ -13,8 +13,10 @@ import pytest
 import torch
 from flwr.app import Context, Message, MessageType, RecordDict
 from inprocess import InProcessGrid, become_a_server, nodes_for
+from lab import SMALL, Lab
 from safetensors.torch import load_file
 
+from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.deployment.node import client_app
@@ -27,8 +29,6 @@ from fedssd.engines.flower.packing import unpack
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
-
-SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
 
 
 def assert_same(tmp_path: Path, order: random.Random | None = None, /, **changes: object) -> None:
@@ -129,3 +129,14 @@ def test_server_half(server: str, tmp_path: Path) -> None:
 def test_a_sum_with_a_cohort_of_some(tmp_path: Path) -> None:
     """Two memories and two broadcasts at once, of which one is empty, and clients that sit out."""
     assert_same(tmp_path, method="fedssd+moon+fedprox", clients=4, participation=0.5, rounds=4, lr_decay=0.9)
+
+
+def test_a_run_leaves_what_a_simulation_leaves(tmp_path: Path) -> None:
+    Lab(tmp_path, method="fedssd").run()
+    simulated = tmp_path / "simulated"
+    recipe = str(tmp_path / "recipe.toml")
+    assert main(["run", "--recipe", recipe, "--out", str(simulated), "--json"]) == 0
+    left, theirs = ({file.name for file in folder.iterdir()} for folder in (tmp_path / "run", simulated))
+    assert left == theirs
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "fedssd, a federation of 3" in page

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
-from xml.sax.saxutils import escape
 
+from fedssd.report.svg import sheet, text
 from fedssd.report.tables import Outcome
 
 HEIGHT = 450
@@ -238,11 +238,6 @@ def spaced(places: Mapping[str, float], top: float, bottom: float) -> dict[str, 
     return found
 
 
-def text(x: float, y: float, words: str, style: str) -> str:
-    """Words at a place."""
-    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
-
-
 def colours(methods: Sequence[str]) -> list[tuple[str, str]]:
     """Each method's colour on light and on dark: its own for a method of the paper, a free one otherwise."""
     strangers = [method for method in methods if method not in COLOURS]
@@ -264,40 +259,11 @@ def document(
         for shade in (0, 1)
     )
     band = 0.16 if len(methods) <= 3 else 0.08  # many bands on top of each other make mud
-    return DOCUMENT.format(
-        width=width, height=height, title=escape(title), band=band, light=light, dark=dark, body="\n".join(body)
-    )
+    return sheet(width, height, title, f"{STYLE}\n.band {{ opacity: {band}; stroke: none }}\n{light}", dark, body)
 
 
-DOCUMENT = """<svg xmlns="http://www.w3.org/2000/svg" role="img"
-     viewBox="0 0 {width} {height}" width="{width}" height="{height}">
-<title>{title}</title>
-<style>
-text {{ font: 13px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #1f2430 }}
-.paper {{ fill: #ffffff }}
-.title {{ font-size: 17px; font-weight: 600 }}
-.panel {{ font-size: 14px; font-weight: 600 }}
-.quiet, .tick, .value {{ fill: #5b6472 }}
-.tick, .value {{ font-size: 12px }}
-.middle {{ text-anchor: middle }}
-.end {{ text-anchor: end }}
-.grid {{ stroke: #e3e6eb; stroke-width: 1 }}
-.line {{ fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round }}
-.line.hero {{ stroke-width: 3.2 }}
-.name.hero, .value.hero {{ font-weight: 700 }}
-.axis {{ stroke: #9aa3af; stroke-width: 1 }}
-.thread {{ fill: none; stroke-width: 1.5 }}
-.band {{ opacity: {band}; stroke: none }}
-{light}
-@media (prefers-color-scheme: dark) {{
-text {{ fill: #e6e9ef }}
-.paper {{ fill: #12151b }}
-.quiet, .tick, .value {{ fill: #a3abb8 }}
-.grid {{ stroke: #2a303a }}
-{dark}
-}}
-</style>
-<rect class="paper" width="{width}" height="{height}" rx="8"/>
-{body}
-</svg>
-"""
+STYLE = """.line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round }
+.line.hero { stroke-width: 3.2 }
+.name.hero, .value.hero { font-weight: 700 }
+.axis { stroke: #9aa3af; stroke-width: 1 }
+.thread { fill: none; stroke-width: 1.5 }"""

@@ -21,9 +21,9 @@ from fedssd.report.figures import (
     mean_curve,
     nice_ticks,
     panel,
-    text,
 )
 from fedssd.report.records import Record
+from fedssd.report.svg import text
 
 Line = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Record]]  # by the name a line in the figure has

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from xml.sax.saxutils import escape
 
 from fedssd.report.figures import Scale, nice_ticks, spaced
+from fedssd.report.svg import sheet, text
 from fedssd.theory.measure import RoundMeasure
 from fedssd.theory.report import counts, judge
 from fedssd.theory.theorem import FORMS
@@ -70,13 +70,13 @@ def promise_figure(rounds: Sequence[RoundMeasure], m_max: float, clients: float,
     panels = (decrease, Panel("μ + L_m", "condition 2: above 0, or the theorem is silent", margin))
     numbers = [one.round for one in rounds]
     body = [
-        _text(24, 30, "What Theorem 1 promises, and what the rounds brought", "title"),
-        _text(24, 50, subtitle, "quiet"),
+        text(24, 30, "What Theorem 1 promises, and what the rounds brought", "title"),
+        text(24, 50, subtitle, "quiet"),
         *(part for left, panel in zip(LEFTS, panels, strict=True) for part in _panel(left, panel, numbers)),
     ]
     for place, (name, found) in enumerate(reversed(judged.items())):
-        body.append(_text(24, HEIGHT - 12 - 18 * place, f"as {name}: {counts(found)}", "quiet"))
-    return DOCUMENT.format(width=WIDTH, height=HEIGHT, body="\n".join(part for part in body if part))
+        body.append(text(24, HEIGHT - 12 - 18 * place, f"as {name}: {counts(found)}", "quiet"))
+    return sheet(WIDTH, HEIGHT, TITLE, LIGHT, DARK, body)
 
 
 def _about_promises(promised: Values) -> str:
@@ -92,14 +92,14 @@ def _panel(left: float, panel: Panel, rounds: Sequence[int]) -> list[str]:
     ticks = tuple(t for t in nice_ticks(rounds[0], last, 5) if t == int(t) and rounds[0] <= t <= last)
     x, (y, marks) = Scale(rounds[0], last, left, left + PANEL, ticks), signed_scale(panel.series)
     remarks = [panel.remark, f"logarithmic beyond ±{y.unit:g}" if y.bent else ""]
-    parts = [_text(left, TOP - 32, panel.title, "panel")]
-    parts.append(_text(left, TOP - 15, "; ".join(remark for remark in remarks if remark), "tick"))
+    parts = [text(left, TOP - 32, panel.title, "panel")]
+    parts.append(text(left, TOP - 15, "; ".join(remark for remark in remarks if remark), "tick"))
     for value in marks:
         kind = "zero" if value == 0 else "grid"
         parts.append(f'<line class="{kind}" x1="{left}" x2="{left + PANEL}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(_text(left - 8, y(value) + 4, f"{value:g}".replace("-", "−"), "tick end"))
-    parts += [_text(x(tick), HEIGHT - BOTTOM + 16, f"{tick:g}", "tick middle") for tick in x.ticks]
-    parts.append(_text(left + PANEL / 2, HEIGHT - BOTTOM + 32, "round", "tick middle"))
+        parts.append(text(left - 8, y(value) + 4, f"{value:g}".replace("-", "−"), "tick end"))
+    parts += [text(x(tick), HEIGHT - BOTTOM + 16, f"{tick:g}", "tick middle") for tick in x.ticks]
+    parts.append(text(left + PANEL / 2, HEIGHT - BOTTOM + 32, "round", "tick middle"))
     shown = [one for one in panel.series if any(value is not None for value in one.values)]
     parts += [mark for one in shown for mark in _marks(one, rounds, x, y)]
     return parts + _names(shown, left + PANEL, y)
@@ -140,44 +140,17 @@ def _names(series: Sequence[Series], right: float, y: Signed) -> list[str]:
     """Beside the last value of each line, moved apart where they would overlap."""
     ends = {one.name: y(next(v for v in reversed(one.values) if v is not None)) for one in series}
     places = spaced(ends, TOP, HEIGHT - BOTTOM)
-    return [_text(right + 10, places[one.name] + 4, one.name, f"name {one.style}") for one in series]
+    return [text(right + 10, places[one.name] + 4, one.name, f"name {one.style}") for one in series]
 
 
-def _text(x: float, y: float, words: str, style: str) -> str:
-    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>' if words else ""
-
-
-DOCUMENT = """<svg xmlns="http://www.w3.org/2000/svg" role="img"
-     viewBox="0 0 {width} {height}" width="{width}" height="{height}">
-<title>Promised and observed decrease of the global training loss over the rounds</title>
-<style>
-text {{ font: 13px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #1f2430 }}
-.paper {{ fill: #ffffff }}
-.title {{ font-size: 17px; font-weight: 600 }}
-.panel {{ font-size: 14px; font-weight: 600 }}
-.quiet, .tick {{ fill: #5b6472 }}
-.tick {{ font-size: 12px }}
-.middle {{ text-anchor: middle }}
-.end {{ text-anchor: end }}
-.grid {{ stroke: #e3e6eb }}
-.zero {{ stroke: #5b6472; stroke-width: 1.5 }}
-.line {{ stroke-width: 2; stroke-linecap: round }}
-.line.observed {{ stroke: #0072b2 }} .observed {{ fill: #0072b2 }}
-.line.printed {{ stroke: #d55e00 }} .printed {{ fill: #d55e00 }}
-.line.derived {{ stroke: #009e73; stroke-dasharray: 5 4 }} .derived {{ fill: #009e73 }}
-.name {{ font-weight: 600 }}
-@media (prefers-color-scheme: dark) {{
-text {{ fill: #e6e9ef }}
-.paper {{ fill: #12151b }}
-.quiet, .tick {{ fill: #a3abb8 }}
-.grid {{ stroke: #2a303a }}
-.zero {{ stroke: #a3abb8 }}
-.line.observed {{ stroke: #3f97d6 }} .observed {{ fill: #3f97d6 }}
-.line.printed {{ stroke: #ff7a1a }} .printed {{ fill: #ff7a1a }}
-.line.derived {{ stroke: #22b88d }} .derived {{ fill: #22b88d }}
-}}
-</style>
-<rect class="paper" width="{width}" height="{height}" rx="8"/>
-{body}
-</svg>
-"""
+TITLE = "Promised and observed decrease of the global training loss over the rounds"
+LIGHT = """.zero { stroke: #5b6472; stroke-width: 1.5 }
+.line { stroke-width: 2; stroke-linecap: round }
+.line.observed { stroke: #0072b2 } .observed { fill: #0072b2 }
+.line.printed { stroke: #d55e00 } .printed { fill: #d55e00 }
+.line.derived { stroke: #009e73; stroke-dasharray: 5 4 } .derived { fill: #009e73 }
+.name { font-weight: 600 }"""
+DARK = """.zero { stroke: #a3abb8 }
+.line.observed { stroke: #3f97d6 } .observed { fill: #3f97d6 }
+.line.printed { stroke: #ff7a1a } .printed { fill: #ff7a1a }
+.line.derived { stroke: #22b88d } .derived { fill: #22b88d }"""

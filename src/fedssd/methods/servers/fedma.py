@@ -8,15 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core import tree
+from fedssd.core.contract import Auxiliary, Work
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
-from fedssd.methods.servers.matching import Layer, chain, check_model, incoming, match, reordered
-from fedssd.methods.servers.pfnm import check_options, matched_mean
+from fedssd.methods.servers.matching import Layer, MatchedAveraging, chain, incoming, match, reordered
+from fedssd.methods.servers.weighting import weighted
 
 
 @dataclass(frozen=True)
-class FedMA(Server):
+class FedMA(MatchedAveraging):
     """Round by round: match the lowest layer that is not yet frozen and those above it, average, freeze one layer more.
 
     Layers are matched from the input up, each unit by what it reads and its bias. A model of N layers takes N rounds:
@@ -28,16 +29,6 @@ class FedMA(Server):
         "w ← Σ p_i Π_i w_i, Π_i from an assignment, from the input up; one layer more frozen a round"
     )
     paper: ClassVar[str] = "Wang et al. 2020, Federated Learning with Matched Averaging"
-    moves_units: ClassVar[bool] = True
-
-    weighting: str = "samples"
-    sweeps: int = 5
-
-    def __post_init__(self) -> None:
-        check_options(self.name, self.weighting, self.sweeps)
-
-    def check(self, net: Net, weights: Tree, x: Tensor) -> None:
-        check_model(net, weights, x, self.name)
 
     def memory(self, weights: Tree) -> Tree:
         return {"frozen": next(iter(weights["params"].values())).new_zeros(())}
@@ -61,7 +52,7 @@ class FedMA(Server):
             layer, above = layers[place], layers[place + 1]
             order = match(incoming(params, layer), self.sweeps).to(share.device)
             params = reordered(params, layer, above, order)
-        mean = matched_mean(params, share, self.weighting)
+        mean = tree.weighted_mean(weighted(share, self.weighting), params)
         for layer in layers[:frozen]:  # the mean of equal layers, without its rounding
             mean |= {name: weights["params"][name] for name in _names(layer)}
         return (

@@ -12,8 +12,7 @@ from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Server, Work
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
-
-WEIGHTINGS = ("samples", "equal")
+from fedssd.methods.servers.weighting import check_weighting, weighted
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,12 @@ class FedNova(Server):
     weighting: str = "samples"
 
     def __post_init__(self) -> None:
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"fednova.weighting expects one of {', '.join(WEIGHTINGS)}, got {self.weighting!r}")
+        check_weighting(self.name, self.weighting)
 
     def combine(
         self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
     ) -> tuple[Tree, Tree]:
-        p = share if self.weighting == "samples" else torch.full_like(share, 1 / len(share))
+        p = weighted(share, self.weighting)
         scale = p * (p @ work.length) / work.length  # [C]
         moved = tree.map_tree(
             lambda w, w_i: w + torch.tensordot(scale.to(w.dtype), w_i - w, dims=1), weights["params"], got["params"]

@@ -6,16 +6,37 @@ two clients may have learned the same unit in different places. Here units get a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedssd.core.contract import Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
+from fedssd.methods.servers.weighting import check_weighting
 
 SAME = 1e-4  # how far, relative to the largest logit, reordering may move an answer by rounding
+
+
+@dataclass(frozen=True)
+class MatchedAveraging(Server):
+    """A server half that gives the clients' hidden units a common order before it averages them."""
+
+    moves_units: ClassVar[bool] = True
+
+    weighting: str = "samples"
+    sweeps: int = 5
+
+    def __post_init__(self) -> None:
+        check_weighting(self.name, self.weighting)
+        if self.sweeps < 0:
+            raise ValueError(f"{self.name}.sweeps expects a whole number that is not negative, got {self.sweeps}")
+
+    def check(self, net: Net, weights: Tree, x: Tensor) -> None:
+        check_model(net, weights, x, self.name)
 
 
 class Layer(NamedTuple):

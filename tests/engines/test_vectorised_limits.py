@@ -1,0 +1,67 @@
+"""What the vectorised engine refuses, what it does when memory runs out, and when it is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from cohorts import Setting, first_jobs, several, tensors
+
+from fedssd.core.contract import Method
+from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.methods.registry import LOCALS
+
+
+def test_jobs_that_do_not_share_a_program_are_refused() -> None:
+    setting = Setting()
+    _, engine = setting.engines()
+    mixed = first_jobs(setting, [*several("fedavg", 1), *several("fedprox", 1)])
+    with pytest.raises(ValueError, match="share a method"):
+        engine.train(mixed)
+    words = [Method(replace(LOCALS["mse"](), reduction=word)) for word in ("sum", "mean")]  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="share a method"):
+        engine.train(first_jobs(setting, words))
+    rounds = [*first_jobs(setting, several("fedavg", 1)), *first_jobs(setting, several("fedavg", 1), round_=1)]
+    with pytest.raises(ValueError, match="one round"):
+        engine.train(rounds)
+
+
+def test_a_model_with_batch_norm_refuses_partial_batches() -> None:
+    setting = Setting(batch_norm=True)
+    setting.schedule = replace(setting.schedule, drop_partial=False)
+    _, engine = setting.engines()
+    with pytest.raises(ValueError, match="drop_partial"):
+        engine.train(first_jobs(setting, several("fedavg", 1)))
+
+
+@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"precision": "fp32"}, {"precision": "fp64", "width": 0}])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    setting = Setting()
+    with pytest.raises(ValueError, match=r"expects|does not go"):
+        VectorisedEngine(setting.net, setting.world, setting.schedule, **options)
+
+
+def test_running_out_of_memory_halves_the_width_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, said = Setting(), []
+    reference, engine = setting.engines(width=4, notice=said.append)
+    whole = engine._pass  # type: ignore[attr-defined]
+
+    def small_memory(jobs: Any, members: Any) -> Any:
+        if len(members) > 2:
+            raise torch.OutOfMemoryError("too many")
+        return whole(jobs, members)
+
+    monkeypatch.setattr(engine, "_pass", small_memory)
+    jobs = first_jobs(setting, several("fedavg", 1))
+    for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+    assert said == ["vectorised: out of memory with 4 models at once, going on with 2"]
+
+
+def test_auto_batches_small_models_and_accelerators() -> None:
+    assert choose_engine("cpu", 6_000, 64, 10, 1)[0] == "vectorised"
+    assert choose_engine("cpu", 62_006, 3072, 10, 1)[0] == "reference"
+    assert choose_engine("cpu", 6_000, 64, 1, 1)[0] == "reference"
+    assert choose_engine("cuda", 23_000_000, 3072, 10, 1)[0] == "vectorised"

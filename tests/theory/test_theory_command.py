@@ -1,0 +1,129 @@
+"""``fedssd theory``, with given constants and on a short run."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from known_constants import BY_HAND, EXAMPLE
+from torch import Tensor
+
+from fedssd.cli import main
+from fedssd.theory import FORMS, Constants
+from fedssd.theory.measure import measure_gradients
+
+FLAGS = ("--m-max", "--L-f", "--L-F", "--L-m", "--B", "--eta", "--S")
+
+
+def flags(constants: Constants) -> list[str]:
+    values = vars(constants).values()
+    return [word for flag, value in zip(FLAGS, values, strict=True) for word in (flag, str(value))]
+
+
+def test_the_command_prints_every_term(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", *flags(EXAMPLE)]) == 0
+    shown = capsys.readouterr().out
+    for form in FORMS:
+        assert all(f"{value:.4g}" in shown for value in BY_HAND[form])
+    assert "M_max with ρ > 0: above" in shown
+
+
+def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", *flags(replace(EXAMPLE, clients=math.inf)), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["constants"]["S"] == "inf"
+    assert [form["form"] for form in content["forms"]] == ["printed", "derived"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--B", "2"], "needs --m-max"),
+        (["--B", "two"], "--B expects a number, got 'two'"),
+        ([*flags(replace(EXAMPLE, inexactness=1.5))], "η expects"),
+        ([*flags(EXAMPLE), "--rounds", "3"], "--rounds goes with --from"),
+        (["--from", "nowhere"], "expected a run's folder"),
+        (["--from", "nowhere", "--B", "2"], "--B is measured"),
+        (["--from", "nowhere", "--m-max", "0"], "M_max expects a number above 0"),
+        (["--from", "nowhere", "--S", "nan"], "S expects a whole number"),
+        (["--from", "nowhere", "--rounds", "0"], "--rounds expects"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", *words]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two short rounds of FedSSD on digits, half of the clients a round."""
+    folder = tmp_path_factory.mktemp("theory") / "run"
+    short = {"--rounds": "2", "--epochs": "1", "--clients": "4", "--participation": "0.5", "--auxiliary": "8"}
+    words = [word for pair in short.items() for word in pair]
+    assert main(["run", *words, "--model", "mlp", "--engine", "reference", "--quiet", "--out", str(folder)]) == 0
+    return folder
+
+
+def theory_of(run: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["theory", "--from", str(run), "--quiet", "--json", *words]) == 0
+    content: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return content
+
+
+def test_a_run_is_measured(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = theory_of(run, capsys)
+    first, second = content["rounds"]
+    assert (content["m_max"], content["S"]) == (0.01, 2)
+    assert first["loss"] - first["observed"] == pytest.approx(second["loss"], abs=1e-12)  # the runs are one run
+    assert first["B"] >= 1
+    assert len(first["clients"]) == 2
+    assert {"theory.json", "theory.md", "theory.svg"} <= {file.name for file in run.iterdir()}
+    assert json.loads((run / "theory.json").read_text(encoding="utf-8")) == content
+
+
+def test_a_run_can_be_asked_about_other_strengths_and_fewer_rounds(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--rounds", "1", "--m-max", "50", "--S", "inf", "--out", str(tmp_path / "new")]
+    content = theory_of(run, capsys, *words)
+    (first,) = content["rounds"]
+    assert (content["m_max"], content["S"]) == (50, "inf")
+    assert first["forms"]["printed"]["mu"] == pytest.approx(50 * first["L_f"])
+    assert first["forms"]["printed"]["rho"] is not None
+    assert (tmp_path / "new" / "theory.svg").exists()
+
+
+def test_the_measured_gradient_is_the_loss_s_slope(run: Path) -> None:
+    """Against finite differences of the global loss at the first weights."""
+    from fedssd.experiment.federation import assemble
+    from fedssd.theory.replay import flat, global_loss, objectives_of, recorded_recipe
+
+    federation = assemble(recorded_recipe(run))
+    world = federation.world(torch.device("cpu"))
+    objectives = objectives_of(federation.net, federation.weights, world, federation.partition.clients)
+    weights = flat(federation.weights)
+    slope: Tensor = sum((one.share * one.gradient(weights) for one in objectives), torch.zeros_like(weights))
+    step = 1e-6 * slope / slope.norm()
+    difference = global_loss(objectives, weights + step) - global_loss(objectives, weights - step)
+    assert difference / 2e-6 == pytest.approx(float(slope.norm()), rel=1e-5)
+    assert measure_gradients(objectives, weights)[0] == pytest.approx(float(slope.norm()))
+
+
+def test_a_run_without_m_max_needs_one(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (run / "recipe.toml").read_text(encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(text.replace('method = "fedssd"', 'method = "fedavg"'), encoding="utf-8")
+    assert main(["theory", "--from", str(tmp_path), "--quiet"]) == 2
+    assert "has no M_max above 0" in capsys.readouterr().err
+
+
+def test_an_out_that_is_a_file_is_told_before_anything_runs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", "--from", str(run), "--out", str(run / "recipe.toml"), "--quiet"]) == 2
+    assert "cannot write to" in capsys.readouterr().err
