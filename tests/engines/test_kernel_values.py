@@ -230,6 +230,16 @@ def test_distillation_weights(count: int, batch: int, k: int, shared: bool) -> N
     assert torch.equal(torch.round(active * k), (found > 0).sum(-1).float())
 
 
+@pytest.mark.parametrize("lead", [0.0, 1.0, 15.0, 40.0])
+def test_the_weight_of_a_sure_teacher_keeps_its_digits(lead: float) -> None:
+    """Of two classes, at half a power: 1 - M_sample is the square root of what is left of the probability."""
+    logits, y = torch.tensor([[[lead, 0.0]]], device=DEVICE), torch.zeros(1, 1, dtype=torch.int64, device=DEVICE)
+    half, none = torch.full((1,), 0.5, device=DEVICE), torch.zeros(1, device=DEVICE)
+    found = loss.distillation_weights(logits, y, torch.eye(2, device=DEVICE)[None], none, half)
+    left = math.exp(-lead) / (1 + math.exp(-lead))
+    assert found.flatten().tolist() == pytest.approx([1 - math.sqrt(left)] * 2, abs=FP32)
+
+
 @few
 @given(models, st.integers(1, 300), st.integers(1, 3), st.booleans())
 def test_the_mean_of_a_loss(count: int, batch: int, others: int, expanded: bool) -> None:

@@ -145,8 +145,7 @@ def _credible(
     mistaken = tl.max(tl.where(j == k, 0.0, matrix), 0)
     label = tl.load(y + place, mask=live, other=0)
     power = tl.exp(_scores(logits, cell, known, K, BK))
-    own = tl.sum(tl.where(k == label[:, None], power, 0.0), 1) / tl.sum(power, 1)
-    rest = tl.maximum(1 - own, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    rest = tl.sum(tl.where(k == label[:, None], 0.0, power), 1) / tl.sum(power, 1)  # 1 - p, with all its digits
     e = tl.load(exponent + m)
     by_sample = 1 - tl.where(e == 0, 1.0, tl.exp2(e * tl.log2(rest)))
     weight = by_sample[:, None] * (recall * (1 - mistaken))[None, :] - tl.load(floor + m)

@@ -183,6 +183,10 @@ class VectorisedEngine:
         large = self._size is not None and self._size.parameters >= sizing.LARGE_MODEL
         return width == 1 and large and self.world.device.type == "cuda"
 
+    def _compiles(self, width: int) -> bool:
+        """Whether a step of so many models is compiled."""
+        return self._alone(width) if self.compile is None else self.compile
+
     def _attempt(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained | None:
         """One pass, or nothing when memory ran out: the next try has fewer programs kept, or half the models."""
         try:
@@ -221,7 +225,9 @@ class VectorisedEngine:
         """Every step of a phase: the models after it, and what its steps summed up."""
         method, net = jobs[0].method, self._net(cohort.width)
         budget = sizing.free_bytes(self.world.device) // 8
-        asks = self.kernels and not self._alone(cohort.width) and self.world.pipeline.random
+        # Inside, where a step's launches cost little; unless the answers stay the same, and are asked for once.
+        inside = self._compiles(cohort.width) or (self.kernels and not self._alone(cohort.width))
+        asks = inside and self.world.pipeline.random
         teachers = Teachers(method, net, cohort, context, 0 if asks else budget, asks)
         program = self._program(jobs, cohort, context, weights, net, teachers)
         program.load(weights, context)
@@ -266,10 +272,11 @@ class VectorisedEngine:
             size = self._footprint(one)
             asked = 0 if teachers.silent else -(-width // len(jobs))
             capacity = sizing.chunk_steps(size, width, asked, cohort.batch, device)
-            compiled = alone if self.compile is None else self.compile
             look_up = self._look_up() if cohort.looked_up and teachers.silent and not alone else None
             capacity = STEPS_LOOKED_UP if look_up is not None else capacity
-            self._programs[key] = Program(step, capacity, self.graphs, device, compiled, look_up, self._has_prepared)
+            self._programs[key] = Program(
+                step, capacity, self.graphs, device, self._compiles(width), look_up, self._has_prepared
+            )
         return self._programs[key]
 
     def _look_up(self) -> LookUp:

@@ -37,7 +37,7 @@ class Teachers:
     def __init__(
         self, method: Method, net: Net, cohort: Cohort, context: Context, budget: int, inside: bool = False
     ) -> None:
-        """``inside``: the step itself asks them, where a launch costs little and inputs change anyway."""
+        """``inside``: the step itself asks them."""
         self.method, self.net, self.cohort, self.context = method, net, cohort, context
         silent = all(type(part).targets is Local.targets for part in parts_of(method.local))
         self.inside = inside and not silent

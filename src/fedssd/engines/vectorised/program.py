@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -172,7 +174,8 @@ class Program:
         graph = torch.cuda.CUDAGraph()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self._pool):  # no result outlives a replay, so all widths share their memory
+        # No result outlives a replay, so all widths share their memory.
+        with _nothing_collected(), torch.cuda.graph(graph, pool=self._pool):
             once()
         _store(state, kept)  # warm-up moved the models
         self._place.zero_()
@@ -194,6 +197,19 @@ class Program:
             lambda leaf: leaf[:, :width].index_select(0, self._place)[0], tuple(self._chunk)
         )
         return now
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Without the garbage collector: were it to free the graphs of an earlier run, a capture under way would fail."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _store(state: State, new: State) -> None:
