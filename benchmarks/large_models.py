@@ -143,7 +143,7 @@ def _write(cases: dict[str, Any], precision: str) -> None:
 def as_markdown(cases: dict[str, Any], about: dict[str, Any]) -> str:
     """A row for each case."""
     heads = "setting | images/s | compiling s | training s, 1st and resumed round | epochs | evaluation s | GiB"
-    lines = [f"| {heads} | MB up a round | hours of the column |", "|---|" + "---:|" * 8]
+    lines = [f"| {heads} | MB up a round | hours of three seeds |", "|---|" + "---:|" * 8]
     for name, case in cases.items():
         rounds = ", ".join(f"{value:.1f}" for value in case["train_s"])
         lines.append(
@@ -151,7 +151,7 @@ def as_markdown(cases: dict[str, Any], about: dict[str, Any]) -> str:
             f"{case['evaluate_s']:.1f} | {case['peak_gib']:.1f} | {case['bytes_up'] / 1e6:,.0f} | {case['hours']:.1f} |"
         )
     where = f"{about['card']}, torch {about['torch']}, {about['precision']}, commit {about['commit']}"
-    return "\n".join([*lines, "", f"{where}. Hours: three seeds, all rounds and epochs of the recipe.", ""])
+    return "\n".join([*lines, "", f"{where}. Hours: all rounds and epochs of the recipe.", ""])
 
 
 if __name__ == "__main__":

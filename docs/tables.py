@@ -3,8 +3,8 @@
 A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
 is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
 `<!-- study: NAME -->` for a block of the study, as far as results/ holds runs of it, and `<!-- numbers: METHOD -->` for
-all that results/ holds of a method. Two files are written from the study as a whole: what it chose, which comes with
-fedssd, and its figure. With `--check` nothing is written and what is stale is named.
+all that results/ holds of a method outside the study. Two files are written from the study as a whole: what it chose,
+which comes with fedssd, and its figure. With `--check` nothing is written and what is stale is named.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def table(kind: str, name: str) -> str:
 
 @cache
 def lines() -> list[Line]:
-    """Everything results/ holds, read once for all pages."""
+    """What results/ holds of each method, read once for all pages; what the study varies is on its own page."""
     from fedssd.report.method_numbers import lines_of
 
-    return lines_of(ROOT / "results")
+    return lines_of(ROOT / "results", besides=ROOT / "results" / "study")
 
 
 @cache

@@ -61,6 +61,12 @@ def test_another_split_is_not_compared(results: Path, write_run: Callable[..., P
     assert [row[4] for row in rows("mse", results)] == ["+20.00"]  # seed 1 alone
 
 
+def test_what_a_study_varied_is_left_out(results: Path, write_run: Callable[..., Path]) -> None:
+    write_run(results / "study" / "f-0", "mse", 0, [0.1, 0.9], PLAIN)
+    assert numbers_of("mse", lines_of(results, besides=results / "study")) == "Nothing measured yet.\n"
+    assert len(rows("mse", results)) == 1
+
+
 def test_what_is_not_there_is_said(results: Path) -> None:
     assert numbers_of("krum", lines_of(results)) == "Nothing measured yet.\n"
 

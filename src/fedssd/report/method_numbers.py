@@ -71,10 +71,11 @@ class Line:
         return ", ".join(words)
 
 
-def lines_of(results: Path) -> list[Line]:
-    """All finished runs below a folder, of repeats the one begun last."""
+def lines_of(results: Path, besides: Path | None = None) -> list[Line]:
+    """All finished runs below a folder, of repeats the one begun last; ``besides`` a folder of it, as a study has."""
     found: dict[str, Line] = {}
-    for run in newest_last(file.parent for file in results.rglob("summary.json")):
+    runs = (file.parent for file in results.rglob("summary.json"))
+    for run in newest_last(run for run in runs if besides is None or besides not in run.parents):
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         if summary["rounds"] < summary["of_rounds"] or "final" not in summary:
             continue
