@@ -46,17 +46,18 @@ def assert_same_round(
     solver: SGD | None = None,
     module: type[nn.Module] = Tiny,
     notices: list[str] | None = None,
+    samples: int = 12,
 ) -> None:
     """A round of two clients a run, with kernels and without; nothing is said, unless ``notices`` are wanted."""
     pytest.importorskip("triton", reason="the kernels are written in Triton")
     torch.manual_seed(0)
-    x, y = torch.randint(0, 256, (12, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (12,))
+    x, y = torch.randint(0, 256, (samples, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (samples,))
     world = World(x, y, x, y, 3, pipeline)
     net, method = Net(module()), Method(local, solver=solver or SGD())
     weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module()))
     auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
     sent = open_round(net, method, first_state(method, weights), auxiliary)
-    rows = [torch.arange(5), torch.arange(5, 12)]
+    rows = [torch.arange(samples * 5 // 12), torch.arange(samples * 5 // 12, samples)]
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
     jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]
     said: list[str] = [] if notices is None else notices
@@ -79,6 +80,12 @@ def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
 def test_a_teacher_of_many_batches_takes_them_apart_or_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "SMALL", 0)  # here all batches are small, and above went as one
     assert_same_round(build_local("fedssd"))
+
+
+@pytest.mark.parametrize("name", ["fedssd", "moon"])
+def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
+    """Inputs that do not change: a vmap over the models, and in it one over blocks of more samples than a warp has."""
+    assert_same_round(build_local(name), Pipeline(mean=(0.5,), std=(0.2,)), samples=84)
 
 
 def test_a_solver_with_whole_numbers() -> None:

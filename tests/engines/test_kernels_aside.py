@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +22,10 @@ from fedssd.engines.kernels.aside import Branch, beside, branch
 class Tied(nn.Module):
     """One layer used twice, one whose output is needed with and without ReLU, one with a computed weight, one plain."""
 
-    def __init__(self) -> None:
+    def __init__(self, bias: bool) -> None:
         super().__init__()
         self.twice, self.both = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.scaled, self.plain = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.scaled, self.plain = nn.Linear(4, 4), nn.Linear(4, 3, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.both(torch.relu(self.twice(torch.relu(self.twice(x)))))
@@ -33,7 +34,8 @@ class Tied(nn.Module):
 
 
 @needs_triton
-def test_only_gradients_nobody_adds_to_are_made_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_only_gradients_nobody_adds_to_are_made_aside(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.Size] = []
 
     def note(_branch: Branch, work: Any, *_: Any) -> Any:
@@ -42,8 +44,8 @@ def test_only_gradients_nobody_adds_to_are_made_aside(monkeypatch: pytest.Monkey
         return found
 
     monkeypatch.setattr(Branch, "run", note)
-    net, x = Net(Tied()), torch.randn(MODELS, BATCH, 4)
-    weights = stacked(Tied)
+    net, x = Net(Tied(bias)), torch.randn(MODELS, BATCH, 4)
+    weights = stacked(partial(Tied, bias))
     found, expected = trained(net, weights, x)
     assert_same_gradients(found, expected, weights)
     assert made == [(MODELS, 3, 4)]

@@ -44,14 +44,19 @@ def test_runs_are_found_by_what_they_are_wherever_they_lie(study: Study, tmp_pat
 
 @pytest.mark.quick
 def test_the_first_rounds_of_a_longer_run_are_the_shorter_run(study: Study, tmp_path: Path) -> None:
-    """Accuracies of 1, 2, … 40 %: the screen's 20 rounds end at 20, and its last five are 18 in the mean."""
+    """Of the longest, by the same kernels.
+
+    Accuracies of 1, 2, … 60 %: the screen's 20 rounds end at 20, and its last five are 18 in the mean.
+    """
     trial, (found, *_) = study.bases("screen")[0], study.bases("confirm")
-    leave(tmp_path / "long", trial, 0, [number / 100 for number in range(1, 41)], rounds=40)
-    leave(tmp_path / "longer", trial, 0, [0.99], rounds=60)
+    leave(tmp_path / "long", trial, 0, [0.99], rounds=40)
+    leave(tmp_path / "longer", trial, 0, [number / 100 for number in range(1, 61)], rounds=60)
+    plain = replace(trial, recipe=replace(trial.recipe, kernels="off"))
+    leave(tmp_path / "other kernels", plain, 0, [0.99], rounds=80)
     results = Results([tmp_path])
     for which, expected in {"last": 20.0, "best": 20.0, "late": 18.0, "": 18.0}.items():
         assert results.accuracies(trial, (0, 1), which) == pytest.approx({0: expected}), which
-    assert results.found([trial.cell(0), trial.cell(1)]) == {trial.cell(0).key: tmp_path / "long"}
+    assert results.found([trial.cell(0), trial.cell(1)]) == {trial.cell(0).key: tmp_path / "longer"}
     assert results.find(found.cell(0)) is None  # 100 rounds are more than any has
     sparse = replace(trial, recipe=replace(trial.recipe, evaluate_every=2))
     leave(tmp_path / "sparse", sparse, 0, [0.5], rounds=41)

@@ -42,7 +42,7 @@ def test_a_difference_has_its_interval() -> None:
 def test_a_difference_says_nothing_only_where_it_is_small_and_unclear() -> None:
     said = {
         "raises it": (1.9, 2.0, 2.1),
-        "lowers it": (-0.2, -0.21, -0.19),  # small, and clear
+        "lowers it, by little": (-0.2, -0.21, -0.19),
         "nothing": (-0.3, 0.3, 0.1),
         "not told apart": (-3.0, 0.0, 6.0),
         "one seed says nothing": (9.0,),

@@ -51,6 +51,7 @@ MEASURES: dict[str, Callable[[Line], float | None]] = {
     "recall of the worst class, global model, %": lambda line: _worst(line, "global"),
     "recall of the worst class, clients' mean, %": lambda line: _worst(line, "local"),
 }
+DISTILLED = tuple(MEASURES)[:3]  # what a method without a teacher has none of
 
 
 def curves(runs: Runs, measure: Callable[[Line], float | None]) -> list[Curve]:

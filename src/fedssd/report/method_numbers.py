@@ -68,6 +68,7 @@ class Line:
         words += [f"{recipe.participation:.0%} a round"] if recipe.participation < 1 else []
         words += [f"augment {recipe.augment}"] if recipe.augment != "none" else []
         words += [f"faults {recipe.faults}"] if recipe.faults else []
+        words += ["kernels off"] if recipe.kernels == "off" else []
         return ", ".join(words)
 
 
@@ -81,7 +82,9 @@ def lines_of(results: Path, besides: Path | None = None) -> list[Line]:
             continue
         recipe = load_recipe(run / "recipe.toml", {})
         fresh = Line(recipe)
-        line = found.setdefault(repr((recipe.method, recipe.server, recipe.options, fresh.setting)), fresh)
+        line = found.setdefault(
+            repr((recipe.method, recipe.server, recipe.options, recipe.kernels, fresh.setting)), fresh
+        )
         draw = (recipe.seed, recipe.partition_seed)
         line.accuracies[draw] = 100 * summary["final"]["acc"]
         line.diverged |= {draw} if "diverged" in summary else set()

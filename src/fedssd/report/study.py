@@ -6,7 +6,6 @@ Pure functions of a study and its results; what has not been run says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from fedssd.errors import UserError
@@ -262,7 +261,8 @@ class Page:
         rows = []
         for title, measure in mechanism.MEASURES.items():
             ends = [mechanism.at_the_end(records, measure) for records in runs.values()]
-            rows.append([title, *("–" if end is None else f"{end:.3g}" for end in ends)])
+            unknown = "–" if title in mechanism.DISTILLED else "not recorded"
+            rows.append([title, *(unknown if end is None else f"{end:.3g}" for end in ends)])
         return "![From round to round](images/study-mechanism.svg)\n\n" + table(("in the last round", *runs), rows)
 
     def state(self) -> str:
@@ -270,10 +270,15 @@ class Page:
         rows = []
         for part, rounds in self.study.design.rounds.items():
             row = [f"`{part}`", "–", "–", ", ".join(map(str, self.study.seeds_of(part))), str(rounds)]
-            with suppress(UserError):  # it follows from a part that is not finished
+            least = ""
+            try:
                 trials = self.study.trials(part, self.results)
+            except UserError:  # it follows from a part that is not finished; but for what it has of its own
+                trials, least = self.study.bases(part) if part == "confirm" else [], "at least "
+            if trials:
                 cells = self.study.cells(trials)
-                row[1:3] = [str(len({cell.key for cell in cells})), str(len(self.results.found(cells)))]
+                row[1:3] = [f"{least}{len({cell.key for cell in cells})}", str(len(self.results.found(cells)))]
+                row[3] = ", ".join(map(str, sorted({cell.recipe.seed for cell in cells})))
                 row[4] = str(trials[0].recipe.rounds)
             rows.append(row)
         return table(("part", "cells", "finished", "seeds", "rounds"), rows)

@@ -28,12 +28,17 @@ def interval(found: Rival) -> str:
 
 
 def verdict(found: Rival, worth: float) -> str:
-    """In a word what a difference says: nothing, where it is both small and not to be told from none."""
+    """In a word what a difference says: nothing, where it is both small and not to be told from none.
+
+    Below half of what is worth confirming it is little, whatever a few seeds agree on.
+    """
     if len(found.gains) < 2:
         return NOT_RUN if not found.gains else "one seed says nothing"
+    mean = fmean(found.gains)
     if found.clear:
-        return "raises it" if fmean(found.gains) > 0 else "lowers it"
-    return "nothing" if abs(fmean(found.gains)) < worth else "not told apart"
+        little = ", by little" if abs(mean) < worth / 2 else ""
+        return ("raises it" if mean > 0 else "lowers it") + little
+    return "nothing" if abs(mean) < worth else "not told apart"
 
 
 def leads(found: Rival) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def empty(models: int, batch: int, *sample: int, device: torch.device) -> Tensor:
-    """[M, B, ...] in float32."""
+    """[M, B, ...] in float32, which is all the kernels know."""
     *within, whole = accumulate((batch, *reversed(sample)), mul)
     return torch.empty_strided((models, batch, *sample), (whole, 1, *reversed(within)), device=device)
 

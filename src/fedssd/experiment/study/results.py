@@ -23,7 +23,7 @@ class Results:
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._runs: dict[str, list[Path]] = {}
-        self._by_length: dict[str, dict[int, Path]] = {}
+        self._by_length: dict[tuple[str, str], dict[int, Path]] = {}
         for recipe, run in recipes_of_finished(folders):
             self._runs.setdefault(recipe.hash, []).append(run)
             self._by_length.setdefault(_endless(recipe), {})[recipe.rounds] = run
@@ -34,7 +34,7 @@ class Results:
         return {key: runs[-1] for key, runs in self._runs.items()}
 
     def find(self, cell: Cell) -> Path | None:
-        """The folder of its run, or of the shortest that is longer."""
+        """The folder of its run, or of the longest that is longer, so that all parts have the same base."""
         found = self.repeats([cell]).get(cell.key)
         return None if found is None else found[-1]
 
@@ -48,7 +48,7 @@ class Results:
         for cell in cells:
             lengths = self._by_length.get(_endless(cell.recipe), {})
             longer = [length for length in lengths if length > cell.recipe.rounds and cell.recipe.evaluate_every == 1]
-            runs = self._runs.get(cell.key) or ([lengths[min(longer)]] if longer else [])
+            runs = self._runs.get(cell.key) or ([lengths[max(longer)]] if longer else [])
             if runs:
                 found[cell.key] = runs
         return found
@@ -84,8 +84,9 @@ MEASURES: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _endless(recipe: Recipe) -> str:
-    return replace(recipe, rounds=1).hash
+def _endless(recipe: Recipe) -> tuple[str, str]:
+    """What a run is but for its length; by which kernels it was made, since they end some tenths of a point apart."""
+    return replace(recipe, rounds=1).hash, recipe.kernels
 
 
 @cache

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedssd.engines.kernels import cpu_pool
+from fedssd.engines.kernels import cpu_pool, side_by_side
 from fedssd.engines.kernels.aside import Branch, Result, branch
 from fedssd.engines.kernels.differentiable.stacking import apply, front
 
+SMALL = 32  # samples below which a batch does not fill a warp, whose threads take neighbouring samples
 Lone = Callable[[], bool]
 """Whether weight and bias are used here and nowhere else, so that their gradients may be made aside."""
 
@@ -49,18 +50,21 @@ def largest(x: Tensor) -> Tensor:
     return found
 
 
-SMALL = 32
+def _as_one_batch(x: Tensor, in_dims: tuple[Any, ...]) -> bool:
+    """Whether many batches for one model go as one large batch.
+
+    Small ones do, and all of them inside another vmap, which knows functions of one model only.
+    """
+    shared = in_dims[1] is None and in_dims[2] is None
+    nested = torch._C._functorch.peek_interpreter_stack() is not None
+    return shared and (nested or x.movedim(in_dims[0], 0).shape[1] < SMALL)
 
 
-def _small(x: Tensor, dim: int) -> bool:
-    """Whether many batches for one model are so small that they go as one large batch."""
-    return x.movedim(dim, 0).shape[1] < SMALL
-
-
-def _waited_for(layer: tuple[Any, ...], in_dims: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A layer whose weights models share: their gradients are summed up at once, so they are not made aside."""
+def _in_turn(layer: tuple[Any, ...], weight_dim: int | None, bias: Tensor | None, bias_dim: int | None) -> Any:
+    """The layer, but its gradients not made aside where models share a weight: they are summed up at once."""
     *kind, _, second = layer
-    return (*kind, lambda: False, second) if in_dims[1] is None or in_dims[2] is None else layer
+    shared = weight_dim is None or (bias is not None and bias_dim is None)
+    return (*kind, lambda: False, second) if shared else layer
 
 
 def _alone(*parts: Tensor | None) -> list[Tensor | None]:
@@ -97,13 +101,13 @@ class _Convolution(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        if in_dims[1] is None and in_dims[2] is None and _small(x, in_dims[0]):
+        if _as_one_batch(x, in_dims):
             folded = x.movedim(in_dims[0], 0)
             found = apply(_Convolution, folded.flatten(0, 1), weight, bias, layer)
             out, chosen = (part.view(*folded.shape[:2], *part.shape[1:]) for part in found)
             return (out, chosen), (0, 0)
         stacked = [front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
-        return apply(_Convolutions, *stacked, _waited_for(layer, in_dims)), (0, 0)
+        return apply(_Convolutions, *stacked, _in_turn(layer, in_dims[1], bias, in_dims[2])), (0, 0)
 
 
 class _Convolutions(torch.autograd.Function):
@@ -116,6 +120,7 @@ class _Convolutions(torch.autograd.Function):
         from fedssd.engines.kernels import convolution
 
         ctx.layer, ctx.biased = layer, bias is not None
+        x = side_by_side.laid(x)  # once, for both ways
         out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
         said = _said(out, chosen, layer)
         ctx.mark_non_differentiable(said)
@@ -141,7 +146,7 @@ def _convolution_gradients(
     """By x (where wanted), weight and bias, all stacked."""
     from fedssd.engines.kernels import convolution
 
-    layer = convolution.Layer(*ctx.layer[:3])
+    layer, dy = convolution.Layer(*ctx.layer[:3]), side_by_side.apart(dy)
     chosen = chosen if layer.relu or layer.pool else dy  # which then nobody reads
     by_weight, by_bias = _maybe_aside(
         ctx.layer, lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
@@ -182,12 +187,12 @@ class _Linear(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[Any, ...]
     ) -> tuple[Tensor, int]:
-        if in_dims[1] is None and in_dims[2] is None and _small(x, in_dims[0]):
+        if _as_one_batch(x, in_dims):
             folded = x.movedim(in_dims[0], 0)
             out = apply(_Linear, folded.flatten(0, 1), weight, bias, layer)
             return out.view(*folded.shape[:2], -1), 0
         stacked = [front(part, dim, info.batch_size) for part, dim in zip((x, weight, bias), in_dims, strict=False)]
-        return apply(_Linears, *stacked, _waited_for(layer, in_dims)), 0
+        return apply(_Linears, *stacked, _in_turn(layer, in_dims[1], bias, in_dims[2])), 0
 
 
 class _Linears(torch.autograd.Function):
