@@ -119,6 +119,18 @@ def test_a_mistake_is_one_line_and_status_2(words: str, message: str, capsys: Ca
 
 
 @pytest.mark.quick
+def test_an_unknown_table_is_answered_with_all_names_the_help_has(capsys: Captured) -> None:
+    assert main(["reproduce", "studdy"]) == 2
+    complaint = one_line(capsys)
+    assert complaint.endswith("(did you mean 'study'?)")
+    assert main(["reproduce", "--help"]) == 0
+    helped = "".join(capsys.readouterr().out.split())  # lines are broken at hyphens
+    names = complaint.split("expected one of ")[1].split(" (")[0].split(", ")
+    assert {"table1", "all", "study"} <= set(names)
+    assert all(name in helped for name in names)
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("words", ["--fedssd.m-max 0.3", "--fedssd.m-max=0.3", "--set fedssd.m_max=0.3"])
 def test_local_and_server_halves_and_their_options_compose(words: str) -> None:
     parser = Parser(prog="fedssd")

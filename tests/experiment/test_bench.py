@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.many import compare
+from fedssd.experiment.recipe import KEYS, Recipe
 
 METHOD = '''
 from dataclasses import dataclass
@@ -30,27 +32,35 @@ class MyLoss(Local):
     def penalty(self, out, batch, target, params, sent, memory):
         return self.beta * out.logits.square().sum(-1)
 '''
-SHORT = ["--set", "rounds=2", "--set", "epochs=1", "--seeds", "2", "--workers", "1", "--quiet"]
+SHORT = {"rounds": "2", "epochs": "1"}
+FLAGS = ["--seeds", "2", "--workers", "1", "--quiet"]
 
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """FedAvg and FedProx on the bench's setting, cut short."""
     out = tmp_path_factory.mktemp("committed") / "runs"
-    base = bench.base_recipe("digits", "fedavg", {"rounds": "2", "epochs": "1"})
+    base = bench.base_recipe("digits", "fedavg", SHORT)
     compare(base, ["fedavg", "fedprox"], [0, 1], out, workers=1)
     return out
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a user is, with a file; the bench's setting is cut short like the committed runs."""
     monkeypatch.chdir(tmp_path)
     Path("my_method.py").write_text(METHOD)
+    whole = bench.base_recipe
+
+    def short(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe:
+        return whole(dataset, method, {**changes, **SHORT})
+
+    monkeypatch.setattr(bench, "base_recipe", short)
     return tmp_path
 
 
 def run(committed: Path, *more: str) -> int:
-    return main(["bench", "my_method.py:MyLoss", *SHORT, "--results", str(committed), *more])
+    return main(["bench", "my_method.py:MyLoss", *FLAGS, "--results", str(committed), *more])
 
 
 def test_fedavg_under_another_name_gains_nothing_on_fedavg(
@@ -100,7 +110,12 @@ def test_a_run_on_another_split_is_refused(here: Path, committed: Path, capsys: 
         (["--against", "moon"], "no finished run of moon"),
         (["--dataset", "cifar11"], "did you mean 'cifar10'"),
         (["--set", "myloss.gamma=1"], "gamma"),
-        (["--set", "epochs=3"], "no finished run on the setting"),
+        (["--results", "."], "no finished run on the setting"),
+        (
+            ["--set", "lr=0.1"],
+            "--set is for options of your method, such as myloss.beta=0.5; lr is a key of the recipe",
+        ),
+        (["--set", "lr-decay=0.9"], "lr_decay is a key of the recipe, which stays that of the committed runs"),
         (["--seeds", "0"], "at least 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -111,6 +126,18 @@ def test_mistakes_are_one_line(
     assert run(committed, *words) == 2
     complaint = capsys.readouterr().err
     assert message in complaint
+    assert complaint.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("key", KEYS)
+def test_no_key_of_the_recipe_can_be_set(key: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A changed key is another setting, on which nothing is committed."""
+    assert main(["bench", "my_method.py:MyLoss", "--set", f"{key}=1"]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("fedssd bench: ")
+    assert f" {key} " in complaint
     assert complaint.count("\n") == 1
     assert not (here / "runs").exists()
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from fedssd.errors import UserError
+from fedssd.methods.registry import LOCALS
 from fedssd.report.content import setting_content
 from fedssd.report.html import LARGEST, report, write_report
 from fedssd.report.records import collect
-from fedssd.report.settings import once_per_seed, settings
+from fedssd.report.settings import HEADED, once_per_seed, settings
 
 pytestmark = pytest.mark.quick
 Write = Callable[..., Path]
@@ -136,6 +137,70 @@ def test_the_server_half_is_part_of_a_line_s_name(tmp_path: Path, write_run: Wri
     ]
     assert [record.summary["method"] for record in setting.records] == found
     assert setting_content(setting)["methods"][1]["name"] == "Calm"
+
+
+def headed(folder: Path, write: Write, method: str, accuracies: list[float], head: str, parameters: int = 10) -> None:
+    begin(write(folder, method, 0, accuracies, {"head": head, "model": "cnn"}), parameters=parameters)
+
+
+def test_a_head_that_was_asked_for_is_named_and_measured_against_its_like(tmp_path: Path, write_run: Write) -> None:
+    """Without head FedAvg ends at 0.5, with one at 0.8: rounds are counted to the one that has the line's head."""
+    headed(tmp_path / "a", write_run, "fedavg", [0.7, 0.8, 0.8], "on", 15)
+    headed(tmp_path / "b", write_run, "fedavg", [0.3, 0.4, 0.5], "off")
+    headed(tmp_path / "c", write_run, "moon", [0.4, 0.6, 0.7], "on", 15)  # of its own accord
+    headed(tmp_path / "d", write_run, "fedssd", [0.5, 0.6, 0.7], "auto")
+    headed(tmp_path / "e", write_run, "fedssd", [0.6, 0.7, 0.9], "on", 15)
+    (setting,) = settings(collect([tmp_path]))
+    content = setting_content(setting)
+    place = content["table"]["headings"].index("rounds to FedAvg's")
+    rounds = {row[0]: row[place] for row in content["table"]["rows"]}
+    assert rounds == {
+        "fedavg head=on": "2.0",
+        "fedavg": "3.0",
+        "moon": "2.0",
+        "fedssd": "1.0",
+        "fedssd head=on": "3.0",
+    }
+    assert dict(content["facts"])["model"] == "cnn, 10 parameters; cnn with projection head, 15 parameters"
+    (note,) = [note for note in content["table"]["notes"] if "projection head" in note]
+    assert note.endswith("of fedavg head=on, fedssd head=on: fedavg head=on; of all others: fedavg")
+
+
+def test_without_a_fedavg_of_its_head_a_line_is_measured_against_nobody(tmp_path: Path, write_run: Write) -> None:
+    headed(tmp_path / "a", write_run, "fedavg", [0.4], "on")
+    headed(tmp_path / "b", write_run, "fedssd", [0.5], "off")
+    headed(tmp_path / "c", write_run, "moon", [0.5], "on")  # for all that is written down, asked for like FedAvg's
+    (setting,) = settings(collect([tmp_path]))
+    assert setting.baselines == {"fedavg head=on": "fedavg head=on", "moon": "fedavg head=on"}
+    notes = setting_content(setting)["table"]["notes"]
+    assert "FedAvg by the projection head that was asked for, of fedssd: none; of all others: fedavg head=on" in notes
+
+
+def test_one_head_for_all_needs_no_naming(tmp_path: Path, write_run: Write) -> None:
+    for method in ("fedavg", "moon", "fedssd"):
+        headed(tmp_path / "off" / method, write_run, method, [0.5], "off")
+        headed(tmp_path / "on" / method, write_run, method, [0.5], "on")
+    for head, model in (("off", "cnn, 10 parameters"), ("on", "cnn with projection head, 10 parameters")):
+        (setting,) = settings(collect([tmp_path / head]))
+        assert setting.baselines == {"fedavg": "fedavg", "moon": "fedavg", "fedssd": "fedavg"}
+        content = setting_content(setting)
+        assert dict(content["facts"])["model"] == model
+        assert not any("projection head" in note for note in content["table"]["notes"])
+
+
+def test_a_user_s_method_is_measured_against_the_fedavg_of_its_head_first(tmp_path: Path, write_run: Write) -> None:
+    """Whether it brings its head or was given one is in its file, which a report does not run."""
+    headed(tmp_path / "a", write_run, "mine.py:Mine", [0.5], "on")
+    headed(tmp_path / "b", write_run, "fedavg", [0.5], "off")
+    (setting,) = settings(collect([tmp_path]))
+    assert setting.baselines["mine.py:Mine head=on"] == "fedavg"
+    headed(tmp_path / "c", write_run, "fedavg", [0.5], "on")
+    (setting,) = settings(collect([tmp_path]))
+    assert setting.baselines["mine.py:Mine head=on"] == "fedavg head=on"
+
+
+def test_the_methods_with_a_head_of_their_own_are_those_of_the_registry() -> None:
+    assert set(HEADED) == {name for name, kind in LOCALS.items() if kind.needs_head}
 
 
 def test_a_setting_s_name_leaves_out_what_goes_with_its_data(tmp_path: Path, write_run: Write) -> None:

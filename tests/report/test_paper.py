@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,40 @@ def test_the_command_writes_the_page_where_it_says(
     assert main(["report", str(tmp_path)]) == 2
     assert "found none" in capsys.readouterr().err
     assert main(["report", str(real_runs), "--out", str(tmp_path / "no" / "page.html")]) == 2
+
+
+def stopped(folder: Path, write: Callable[..., Path]) -> Path:
+    """A run that is under way, or was killed: rounds and no summary."""
+    (write(folder, "fedavg", 1, [0.5], {"rounds": 9}) / "summary.json").unlink()
+    return folder
+
+
+def test_a_run_without_summary_is_named_with_what_goes_on_with_it(
+    tmp_path: Path, write_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stopped(tmp_path / "runs" / "mine", write_run)
+    for asked in (folder, tmp_path / "runs"):
+        assert main(["report", str(asked)]) == 2
+        complaint = capsys.readouterr().err
+        assert complaint.startswith(f"fedssd: expected a finished run in {asked}: {folder} is still running or was")
+        assert f"resume {folder}`" in complaint
+        assert complaint.count("\n") == 1
+    assert not list(tmp_path.rglob("report*"))
+
+
+def test_unfinished_runs_beside_finished_ones_are_mentioned(
+    tmp_path: Path, write_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "done", "fedavg", 0, [0.5])
+    (tmp_path / "both").mkdir()
+    (tmp_path / "both" / "runs.json").write_text("{}")  # a comparison goes on as a whole
+    left = [stopped(tmp_path / "both" / name, write_run) for name in "ab"]
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unfinished"] == [str(run) for run in left]
+    assert main(["report", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"left out: {left[0]}, {left[1]} are still running or were interrupted")
+    assert said.count("resume ") == 1
+    assert f"resume {tmp_path / 'both'}`" in said
+    assert main(["report", str(tmp_path / "done")]) == 0
+    assert capsys.readouterr().err == ""

@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
     if args.results is not None and not args.results.is_dir():
         why = places.not_a_folder(args.results)
         raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
-    base = bench.base_recipe(args.dataset, args.method, settings_given(args.set, "bench"))
+    base = bench.base_recipe(args.dataset, args.method, _options(args.set))
     others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
     committed = max(seed for runs in others.values() for seed in runs) + 1
     if count > committed:
@@ -94,3 +94,15 @@ def main(args: argparse.Namespace) -> int:
         print(line)
     print(f"results: {out}/ (report.html, bench.md, bench.csv, bench.tex, a folder for each run)")
     return 0
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    """What ``--set`` changes of the method; the recipe is that of the committed runs."""
+    from fedssd.experiment.recipe import KEYS
+
+    changes = settings_given(words, "bench")
+    for key in changes:
+        if key in KEYS:
+            why = f"{key} is a key of the recipe, which stays that of the committed runs"
+            raise UsageError(f"fedssd bench: --set is for options of your method, such as myloss.beta=0.5; {why}")
+    return changes

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from fedssd.cli.parser import examples
 from fedssd.errors import UserError
 
 NAME = "report.html"
+NAMED = 3  # unfinished runs in a line
 EXAMPLES = examples(
     "fedssd report runs/compare-digits                     writes runs/compare-digits/report.html",
     "fedssd report runs/a runs/b --out both.html           several folders on one page",
@@ -40,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
     from fedssd.report.html import write_report
     from fedssd.report.paper import need_matplotlib, write_figures
-    from fedssd.report.records import collect
+    from fedssd.report.records import shown, unfinished
 
     for folder in args.folders:
         if not folder.is_dir():
@@ -50,18 +54,34 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"expected a file in a folder that is there for --out, got {file}")
     if args.figures:
         need_matplotlib()
-    collect(args.folders)  # whatever is wrong is said before anything is written
+    left_out = unfinished(args.folders)
+    if not shown(args.folders) and left_out:  # whatever is wrong is said before anything is written
+        raise UserError(f"expected a finished run in {', '.join(map(str, args.folders))}: {_under_way(left_out)}")
     title = args.title or args.folders[0].resolve().name
     written = [write_report(args.folders, file, title)]
     if args.figures:
         written += write_figures(args.folders, file.with_name("figures"))
     if args.json:
-        print(json.dumps({"written": [str(path) for path in written]}))
+        print(json.dumps({"written": [str(path) for path in written], "unfinished": [str(run) for run in left_out]}))
         return 0
     print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
     if args.figures:
         print(f"{len(written) - 1} figures in {written[1].parent}/")
+    if left_out:
+        print(f"left out: {_under_way(left_out)}", file=sys.stderr)
     return 0
+
+
+def _under_way(runs: Sequence[Path]) -> str:
+    """Which runs have no summary yet, and what goes on with them: of a comparison or a sweep its own folder."""
+    from fedssd.experiment.many import PLAN
+
+    more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
+    named = ", ".join(map(str, runs[:NAMED])) + more
+    whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
+    commands = [f"`{places.program()} {shlex.join(['resume', str(folder)])}`" for folder in list(whole)[:NAMED]]
+    state = "is still running or was interrupted" if len(runs) == 1 else "are still running or were interrupted"
+    return f"{named} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
 
 
 def leave_report(out: Path, title: str) -> Path:

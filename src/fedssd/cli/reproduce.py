@@ -30,7 +30,7 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS
+    from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS, STUDY
     from fedssd.experiment.study.design import PARTS
 
     parser = commands.add_parser(
@@ -41,7 +41,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     add = parser.add_argument
     names = ", ".join([*EXPERIMENTS, EVERYTHING])
-    add("name", metavar="NAME", help=f"{names}, or study: what the paper leaves open")
+    add("name", metavar="NAME", help=f"{names}, or {STUDY}: what the paper leaves open")
     add("--part", default=EVERYTHING, metavar="NAME", help=f"of the study: {', '.join(PARTS)} (default: %(default)s)")
     add("--only", metavar="NAME", help="of a part of the study: one choice, setting, composition, arm or label")
     add("--plan", action="store_true", help="of the study: say what would run, and run nothing")
@@ -66,12 +66,12 @@ def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.cells import cells_of, places_of
     from fedssd.experiment.finished import finished_runs
-    from fedssd.experiment.paper import experiments
+    from fedssd.experiment.paper import STUDY, experiments
     from fedssd.experiment.reproduce import alone
     from fedssd.report.paper import need_matplotlib, write_figures
 
     _check_reuse(args.reuse)
-    if args.name == "study":
+    if args.name == STUDY:
         from fedssd.cli import study
 
         return study.main(args)

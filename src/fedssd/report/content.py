@@ -14,7 +14,7 @@ from typing import Any
 from fedssd.experiment.repeats import RULE
 from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
 from fedssd.report.records import Record
-from fedssd.report.settings import OWN, Setting, once_per_seed
+from fedssd.report.settings import OWN, Setting, head_of, once_per_seed
 from fedssd.report.tables import cells, remarks, tabulate
 
 Content = dict[str, Any]
@@ -32,9 +32,9 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     first = records[0]
     return {
         "name": setting.name,
-        "facts": facts(setting, first),
+        "facts": facts(setting),
         "classes": first.header.get("classes") or _numbered(first),
-        "table": _table(records, repeats),
+        "table": _table(records, repeats, setting.baselines),
         "methods": [line_content(name, pair, lines[name], every) for name, pair in zip(names, pairs, strict=True)],
         "splits": _splits(records),
         "runs": [provenance(record) for record in records],
@@ -42,11 +42,9 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     }
 
 
-def facts(setting: Setting, record: Record) -> list[list[str]]:
+def facts(setting: Setting) -> list[list[str]]:
     """The task in a few words for the top of the page."""
     task = setting.task
-    parameters = record.header.get("parameters")
-    model = str(task["model"]) + (f", {parameters:,} parameters" if parameters else "")
     share, epochs = task["participation"], task["epochs"]
     clients = f"{task['clients']}" + ("" if share == 1 else f", {share:.0%} of them a round")
     rounds = f"{task['rounds']}, each of {epochs} local {'epoch' if epochs == 1 else 'epochs'}"
@@ -57,8 +55,19 @@ def facts(setting: Setting, record: Record) -> list[list[str]]:
         ["split", f"{task['partition']}{split}"],
         ["clients", clients],
         ["rounds", rounds],
-        ["model", model],
+        ["model", _models(setting)],
     ]
+
+
+def _models(setting: Setting) -> str:
+    """The model with its size; where runs have it with and without a projection head, both, the smaller first."""
+    name = str(setting.task["model"])
+    sizes = {(record.header.get("parameters") or 0, head_of(record) == "on") for record in setting.records}
+    words = [
+        f"{name}{' with projection head' if head else ''}" + (f", {parameters:,} parameters" if parameters else "")
+        for parameters, head in sorted(sizes)
+    ]
+    return "; ".join(words)
 
 
 def _numbered(record: Record) -> list[str]:
@@ -66,15 +75,27 @@ def _numbered(record: Record) -> list[str]:
     return [str(number) for number in range(len(next(iter(found.values()), [])))]
 
 
-def _table(records: Sequence[Record], repeats: Sequence[Record]) -> Content:
-    table = tabulate(records)
+def _table(records: Sequence[Record], repeats: Sequence[Record], baselines: Mapping[str, str]) -> Content:
+    table = tabulate(records, baselines)
     unfinished = [f"{r.summary['method']} seed {r.summary['seed']}" for r in records if not r.finished]
-    notes = remarks(table)
+    notes = remarks(table) + _measured_against([row.method for row in table.rows], baselines)
     notes += [f"interrupted before their last round: {', '.join(unfinished)}"] if unfinished else []
     notes += [_set_aside(repeats)] if repeats else []
     mark = "\x01"  # an outstanding cell, told to the page by a character no name has
     rows = cells(table, lambda text: mark + text)
     return {"headings": ["method", *(" ".join(c.heading) for c in table.columns)], "rows": rows, "notes": notes}
+
+
+def _measured_against(names: Sequence[str], baselines: Mapping[str, str]) -> list[str]:
+    """Which FedAvg the rounds are counted to, where there are two or some line has none."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(baselines.get(name, "none"), []).append(name)
+    if len(groups) == 1:
+        return []
+    *smaller, (largest, _) = sorted(groups.items(), key=lambda group: len(group[1]))
+    words = [f"of {', '.join(lines)}: {base}" for base, lines in smaller]
+    return [f"FedAvg by the projection head that was asked for, {'; '.join([*words, f'of all others: {largest}'])}"]
 
 
 def _set_aside(repeats: Sequence[Record]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,23 +41,37 @@ class Record:
 
 
 def collect(folders: Sequence[Path]) -> list[Record]:
-    """Every run in or below these folders, each once, in the order of their paths.
-
-    A run without summary or evaluated round was interrupted before it had anything to show, and is left out.
-    """
-    found: dict[Path, None] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"expected a folder with runs, got {folder}, which is not there")
-        found |= dict.fromkeys(path.parent.resolve() for path in sorted(folder.rglob("rounds.jsonl")))
-    records = [read(path) for path in found if all((path / name).is_file() for name in FILES)]
-    records = [record for record in records if "final" in record.summary]
+    """Every run in or below these folders, at least one."""
+    records = shown(folders)
     if not records:
         where = ", ".join(map(str, folders))
         raise UserError(
             f"expected runs (folders with recipe.toml, rounds.jsonl and summary.json), found none in {where}"
         )
     return records
+
+
+def shown(folders: Sequence[Path]) -> list[Record]:
+    """Every run in or below these folders, each once, in the order of their paths.
+
+    A run without summary or evaluated round was interrupted before it had anything to show, and is left out.
+    """
+    found = dict.fromkeys(path.resolve() for path in _begun(folders))
+    records = [read(path) for path in found if all((path / name).is_file() for name in FILES)]
+    return [record for record in records if "final" in record.summary]
+
+
+def unfinished(folders: Sequence[Path]) -> list[Path]:
+    """The runs that :func:`shown` leaves out: still running, or interrupted before they had anything to show."""
+    begun = [path for path in dict.fromkeys(_begun(folders)) if (path / "recipe.toml").is_file()]
+    return [path for path in begun if not (path / "summary.json").is_file() or "final" not in read(path).summary]
+
+
+def _begun(folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"expected a folder with runs, got {folder}, which is not there")
+        yield from (path.parent for path in sorted(folder.rglob("rounds.jsonl")))
 
 
 def read(folder: Path) -> Record:

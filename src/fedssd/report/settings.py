@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedssd.experiment.recipe import MACHINE, Recipe
@@ -25,7 +25,8 @@ TASK = (
     "evaluate_every",
 )
 NAMED = ("method", "server", "options")  # what names a line by itself
-LEFT_OUT = {*TASK, *NAMED, *MACHINE, "seed", "partition_seed", "evaluate_local"}
+LEFT_OUT = {*TASK, *NAMED, *MACHINE, "head", "seed", "partition_seed", "evaluate_local"}
+HEADED = ("moon",)  # local halves with a projection head of their own accord; the rest have one where it is asked for
 ORDER = (BASELINE, "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 DEFAULTS = asdict(Recipe())  # of keys that are younger than a run
 OWN = -1  # each seed has a split of its own
@@ -39,6 +40,7 @@ class Setting:
     task: dict[str, Any]
     records: list[Record]
     split: int = OWN  # the seed of the split that all runs share
+    baselines: Mapping[str, str] = field(default_factory=dict)  # of a line the FedAvg it is measured against, if any
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:
@@ -54,8 +56,47 @@ def settings(records: Sequence[Record]) -> list[Setting]:
         splits = _by_split(group)
         for split, runs in splits.items():
             words = [_split_words(split)] if len(splits) > 1 else []
-            found.append(Setting(", ".join([_name(task, differing), *words]), task, _labelled(runs), split))
+            lines = _labelled(runs)
+            found.append(Setting(", ".join([_name(task, differing), *words]), task, lines, split, _baselines(lines)))
     return found
+
+
+def head_of(record: Record) -> str:
+    """Whether its model has a projection head: on or off."""
+    head = str(_recipe(record)["head"])
+    return _own_head(record) if head == "auto" else head
+
+
+def _own_head(record: Record) -> str:
+    """What the method has where nobody asks; of a user's file that is not known without running it, and seldom on."""
+    return "on" if any(part.strip() in HEADED for part in str(_recipe(record)["method"]).split("+")) else "off"
+
+
+def _baselines(records: Sequence[Record]) -> dict[str, str]:
+    """By line the one FedAvg that has its projection head; a head of the method's own accord is no other setting."""
+    plain: dict[str, set[str]] = {}
+    for record in records:
+        if _halves(record) == (BASELINE, BASELINE):
+            plain.setdefault(head_of(record), set()).add(record.summary["method"])
+    found = {}
+    for record in records:
+        same = next((plain[head] for head in _heads_beside(record) if head in plain), set())
+        if len(same) == 1:
+            (found[record.summary["method"]],) = same
+    return found
+
+
+def _heads_beside(record: Record) -> tuple[str, ...]:
+    """The head its FedAvg has, the likelier first: a run does not write down whether its head was asked for."""
+    head = head_of(record)
+    if head == "on" and _own_head(record) == "on":
+        return "off", "on"
+    return ("on", "off") if head == "on" and ".py:" in _halves(record)[0] else (head,)
+
+
+def _halves(record: Record) -> tuple[str, str]:
+    recipe = _recipe(record)
+    return str(recipe["method"]), str(recipe["server"])
 
 
 def _recipe(record: Record) -> dict[str, Any]:
@@ -107,10 +148,10 @@ def _labelled(group: Sequence[Record]) -> list[Record]:
     """The runs with their line's name as method: the halves, and what differs between its runs beside the seed."""
     by_halves: dict[tuple[str, str], list[Record]] = {}
     for record in group:
-        recipe = _recipe(record)
-        by_halves.setdefault((str(recipe["method"]), str(recipe["server"])), []).append(record)
+        by_halves.setdefault(_halves(record), []).append(record)
     ordered = sorted(by_halves, key=_rank)
-    return [record for halves in ordered for record in _variants(halves, by_halves[halves])]
+    several = len({head_of(record) for record in group}) > 1
+    return [record for halves in ordered for record in _variants(halves, by_halves[halves], several)]
 
 
 def _rank(halves: tuple[str, str]) -> tuple[bool, int]:
@@ -120,13 +161,16 @@ def _rank(halves: tuple[str, str]) -> tuple[bool, int]:
     return server != BASELINE, place
 
 
-def _variants(halves: tuple[str, str], records: Sequence[Record]) -> list[Record]:
+def _variants(halves: tuple[str, str], records: Sequence[Record], several_heads: bool) -> list[Record]:
     settings = [_flat(halves, _recipe(record)) for record in records]
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
-    labels = [_label(halves, {key: setting.get(key) for key in differing}) for setting in settings]
-    found = zip(labels, records, strict=True)
-    return [replace(record, summary={**record.summary, "method": label}) for label, record in found]
+    found = []
+    for record, setting in zip(records, settings, strict=True):
+        asked = {"head": head_of(record)} if several_heads and head_of(record) != _own_head(record) else {}
+        label = _label(halves, asked | {key: setting.get(key) for key in differing})
+        found.append(replace(record, summary={**record.summary, "method": label}))
+    return found
 
 
 def _label(halves: tuple[str, str], differing: dict[str, Any]) -> str:

@@ -96,14 +96,18 @@ def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | 
     return next((line["round"] for line in evaluated if line["global"]["acc"] >= target), None)
 
 
-def tabulate(results: Sequence[Outcome]) -> Table:
-    """The table of these runs; rounds to FedAvg's final accuracy are paired seed by seed."""
+def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Table:
+    """The table of these runs; rounds to FedAvg's final accuracy are paired seed by seed.
+
+    ``baselines`` names for each method the one that is its FedAvg; where it names none, nothing is measured.
+    """
     runs = {(run.summary["method"], run.summary["seed"]): run for run in results}
     seeds = tuple(sorted({seed for _, seed in runs}))
     methods = dict.fromkeys(run.summary["method"] for run in results)
     rows = []
     for method in methods:
-        measured = [_measure(runs.get((method, seed)), runs.get((BASELINE, seed))) for seed in seeds]
+        base = BASELINE if baselines is None else baselines.get(method)
+        measured = [_measure(runs.get((method, seed)), runs.get((base, seed))) for seed in seeds]
         rows.append(Row(method, {column.key: [values.get(column.key) for values in measured] for column in COLUMNS}))
     lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
     dropped = Counter[str]()
