@@ -15,7 +15,7 @@ from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.many import compare
-from fedssd.experiment.recipe import KEYS, Recipe
+from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
 
 METHOD = '''
 from dataclasses import dataclass
@@ -130,8 +130,14 @@ def test_mistakes_are_one_line(
     assert not (here / "runs").exists()
 
 
+def test_where_it_runs_can_be_set(here: Path, committed: Path) -> None:
+    assert run(committed, "--set", "engine=reference", "--quiet") == 0
+    (header, *_) = next((here / "runs").rglob("rounds.jsonl")).read_text().splitlines()
+    assert json.loads(header)["engine"] == "reference"
+
+
 @pytest.mark.quick
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", sorted({*KEYS} - {*MACHINE}))
 def test_no_key_of_the_recipe_can_be_set(key: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A changed key is another setting, on which nothing is committed."""
     assert main(["bench", "my_method.py:MyLoss", "--set", f"{key}=1"]) == 2

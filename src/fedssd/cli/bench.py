@@ -34,7 +34,13 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     add("--dataset", default="digits", metavar="NAME", help=f"one of {', '.join(SETTINGS)} (default: %(default)s)")
     add("--against", metavar="A,B", help="only these methods (default: all that are committed for this setting)")
     add("--seeds", default="3", metavar="N", help="how many seeds, from 0 on (default: %(default)s)")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of your method; may be repeated")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of your method, or where it runs (device, engine); may be repeated",
+    )
     add("--results", type=Path, metavar="DIR", help="where committed runs are (default: results/ of the checkout)")
     add("--out", type=Path, metavar="DIR", help="where yours go (default: runs/bench-<name>-<dataset>)")
     add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
@@ -97,12 +103,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _options(words: list[str]) -> dict[str, str]:
-    """What ``--set`` changes of the method; the recipe is that of the committed runs."""
-    from fedssd.experiment.recipe import KEYS
+    """What ``--set`` changes of the method, or of where it runs; the recipe is that of the committed runs."""
+    from fedssd.experiment.recipe import KEYS, MACHINE
 
     changes = settings_given(words, "bench")
     for key in changes:
-        if key in KEYS:
+        if key in KEYS and key not in MACHINE:
             why = f"{key} is a key of the recipe, which stays that of the committed runs"
             raise UsageError(f"fedssd bench: --set is for options of your method, such as myloss.beta=0.5; {why}")
     return changes
