@@ -28,8 +28,8 @@ def class_credibility(credibility: Tensor) -> Tensor:
 
 def sample_credibility(teacher_logits: Tensor, labels: Tensor, exponent: float | Tensor = 0.5) -> Tensor:
     """M_sample(x) = 1 − (1 − p_g(x)[y])^exponent, one number per sample."""
-    logarithm = teacher_logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
-    return 1 - (-logarithm.expm1()) ** exponent  # 1 − p, with all its digits where the teacher is sure
+    probability = teacher_logits.softmax(-1).gather(-1, labels[..., None])[..., 0]
+    return 1 - (1 - probability).clamp(min=0) ** exponent
 
 
 @overridable
