@@ -1,6 +1,6 @@
 """Our kernels reach the layers of stacked models: right under vmap, with or without gradients, shared or own inputs.
 
-``test_kernel_values`` holds each kernel to float64.
+``test_layer_values`` and its like hold each kernel to float64.
 """
 
 from __future__ import annotations

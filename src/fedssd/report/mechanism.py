@@ -42,16 +42,17 @@ def _worst(line: Line, whose: str) -> float | None:
     return 100 * min(recalls) if recalls else None
 
 
-MEASURES: dict[str, Callable[[Line], float | None]] = {
+DISTILLED: dict[str, Callable[[Line], float | None]] = {  # a method without a teacher has none of these
     "mean M / M_max, %": lambda line: _percent(line, "distillation", "weight"),
     "share of M > 0, %": lambda line: _percent(line, "distillation", "active"),
     "penalty over cross-entropy, %": lambda line: _percent(line, "distillation", "ratio"),
+}
+MEASURES: dict[str, Callable[[Line], float | None]] = DISTILLED | {
     "forgetting Acc_G − Acc_L, points": lambda line: _percent(line, "forgetting"),
     "drift ‖w_i − w_g‖": lambda line: line.get("drift"),
     "recall of the worst class, global model, %": lambda line: _worst(line, "global"),
     "recall of the worst class, clients' mean, %": lambda line: _worst(line, "local"),
 }
-DISTILLED = tuple(MEASURES)[:3]  # what a method without a teacher has none of
 
 
 def curves(runs: Runs, measure: Callable[[Line], float | None]) -> list[Curve]:

@@ -1,0 +1,149 @@
+"""Convolution, linear layer and pool, and how their batches lie, against PyTorch in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_values import (
+    CUDA,
+    DEVICE,
+    FP32,
+    TF32,
+    batches,
+    channels,
+    drawn,
+    error,
+    exact,
+    few,
+    models,
+    no_context,
+    poison,  # noqa: F401  # a fixture that all use
+    units,
+)
+from torch import Tensor
+from torch.nn import functional as F
+
+pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+from fedssd.engines.kernels import convolution, linear, pool, side_by_side
+
+pytestmark = no_context
+
+
+def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: convolution.Layer) -> Tensor:
+    """Where the kernel let through what float64 lets through; elsewhere the two must have been as good as equal.
+
+    Rounding may decide between two pixels of a square, or about a pixel near zero, and their gradients are then others.
+    """
+    close = 1e-5 * float(plain.abs().max())
+    if not layer.pool:
+        same = (out > 0) == (plain > 0) if layer.relu else torch.ones_like(plain, dtype=torch.bool)
+        assert plain[~same].abs().sum() <= close * (~same).sum()
+        return same
+    height, width = (side // 2 * 2 for side in plain.shape[-2:])
+    squares = plain[..., :height, :width].unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2)).movedim(-3, -2).flatten(-2)
+    best, place = squares.max(-1)
+    silent = chosen == 4
+    taken = squares.gather(-1, chosen.clamp(max=3).long()[..., None])[..., 0]
+    assert ((best - taken)[~silent] <= close).all()
+    assert (best[silent] <= close).all()
+    assert layer.relu or not silent.any()
+    return torch.where(silent, best <= 0, (chosen == place) & ((best > 0) | (not layer.relu)))
+
+
+@pytest.mark.parametrize("kernel", range(1, 8 if CUDA else 6))
+@settings(few, max_examples=3 if CUDA else 2)
+@given(
+    models, batches, channels, channels, st.integers(0, 5), st.integers(0, 5),
+    st.booleans(), st.booleans(), st.booleans(), st.data(),
+)  # fmt: skip
+def test_convolution_with_relu_and_pool(
+    kernel: int, count: int, batch: int, inputs: int, outputs: int, tall: int, wide: int, relu: bool, pools: bool,
+    shared: bool, data: st.DataObject,
+) -> None:  # fmt: skip
+    torch.manual_seed(count)
+    count, batch = (min(count, 40), min(batch, 64)) if inputs * outputs * kernel > 500 else (count, batch)
+    layer = convolution.Layer(data.draw(st.integers(0, kernel - 1)), relu, pools)
+    height, width = kernel + 1 + tall, kernel + 1 + wide
+    x = drawn(1 if shared else count, batch, inputs, height, width).expand(count, -1, -1, -1, -1)
+    x = side_by_side.laid(x) if data.draw(st.booleans()) else x
+    w, bias = drawn(count, outputs, inputs, kernel, kernel), drawn(count, outputs)
+    x64, w64, bias64 = exact(x, w, bias)
+    plain = torch.stack([F.conv2d(a, b, c, padding=layer.padding) for a, b, c in zip(x64, w64, bias64, strict=True)])
+    after = plain.relu() if relu else plain
+    expected = F.max_pool2d(after.flatten(0, 1), 2).unflatten(0, (count, batch)) if pools else after
+    out, chosen = convolution.forward(x, w, bias, layer)
+    slope = torch.randn_like(expected) * agreed(plain.detach(), out, chosen, layer)
+    expected.backward(slope)
+    by_weight, by_bias = convolution.weight_gradient(x, slope.float(), chosen, kernel, layer)
+    by_x = convolution.input_gradient(w, slope.float(), chosen, layer, x.shape[-2:])
+    seen, patch = batch * math.prod(expected.shape[-2:]), kernel * kernel
+    found = (
+        (out, expected, inputs * patch), (by_weight, w64.grad, seen / 4), (by_bias, bias64.grad, seen / 4),
+        (by_x, x64.grad, outputs / 4),
+    )  # fmt: skip
+    assert max(error(a.detach(), b.detach(), n) for a, b, n in found) <= FP32
+
+
+@few
+@given(models, batches, units, units, st.booleans(), st.sampled_from(("ieee", "tf32")), st.booleans())
+def test_linear_with_relu(
+    count: int, batch: int, inputs: int, outputs: int, relu: bool, precision: str, aside: bool
+) -> None:
+    torch.manual_seed(count)
+    x, w, bias = drawn(count, batch, inputs), drawn(count, outputs, inputs), drawn(count, outputs)
+    x64, w64, bias64 = exact(x, w, bias)
+    x = side_by_side.laid(x) if aside else x
+    plain = torch.baddbmm(bias64[:, None], x64, w64.transpose(1, 2))
+    expected = plain.relu() if relu else plain
+    out = linear.forward(x, w, bias, relu, precision)
+    gate = out if relu else None
+    # Where rounding moves an output across zero its gradient is another; the slopes there are left out.
+    slope = torch.randn_like(expected) * ((out > 0) == (expected > 0)) if relu else torch.randn_like(expected)
+    expected.backward(slope)
+    by_weight, by_bias = linear.weight_gradient(x, slope.float(), gate, precision)
+    by_x = linear.input_gradient(x, w, slope.float(), gate, precision)
+    found = (
+        (out, expected, inputs), (by_weight, w64.grad, batch / 4), (by_bias, bias64.grad, batch / 4),
+        (by_x, x64.grad, outputs / 4),
+    )  # fmt: skip
+    assert not aside or side_by_side.lies_so(by_x)
+    assert max(error(a, b.detach(), n) for a, b, n in found) <= (FP32 if precision == "ieee" else TF32)
+
+
+@few
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 20))
+def test_pool(height: int, width: int, count: int) -> None:
+    torch.manual_seed(count)
+    x = torch.randint(0, 3, (count, 2 * height + height % 2, 2 * width), device=DEVICE).float()  # with ties
+    (x64,) = exact(x)
+    expected = F.max_pool2d(x64[None], 2)[0]
+    slope = torch.randn_like(expected)
+    expected.backward(slope)
+    out = pool.pool(x)
+    assert torch.equal(out.double(), expected.detach())
+    assert error(pool.pool_gradient(x, slope.float()), x64.grad) <= FP32
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_samples_side_by_side_are_the_same_samples(shared: bool) -> None:
+    x = drawn(1 if shared else 3, 4, 2, 5).expand(3, -1, -1, -1)
+    found = side_by_side.laid(x)
+    assert torch.equal(found, x)
+    assert found.stride() == (0 if shared else 40, 1, 20, 4)
+    assert side_by_side.laid(found) is found
+    for some in (x, found, torch.cat([found, found])[::2][:3]):
+        assert torch.equal(side_by_side.apart(some), some)
+        assert side_by_side.apart(some).stride() == (40, 1, 20, 4)
+    assert side_by_side.empty(3, 4, 2, 5, device=x.device).stride() == (40, 1, 20, 4)
+
+
+def test_a_diverged_model_stays_diverged() -> None:
+    x, w = torch.full((1, 1, 1, 4, 4), float("nan"), device=DEVICE), drawn(1, 2, 1, 3, 3)
+    out, _ = convolution.forward(x, w, None, convolution.Layer(0, relu=True, pool=True))
+    assert out.isnan().all()
+    assert linear.forward(x.view(1, 1, 16), drawn(1, 3, 16), None, True, "ieee").isnan().all()
