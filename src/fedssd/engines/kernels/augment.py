@@ -14,7 +14,7 @@ from fedssd.core.randomness import below, bits
 from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline, constant
 from fedssd.engines.kernels import side_by_side
 
-BLOCK = 2048  # pixels of one program
+BLOCK = 1024  # pixels of one program
 
 
 @triton.jit  # type: ignore[untyped-decorator]

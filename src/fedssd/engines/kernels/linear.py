@@ -22,7 +22,8 @@ class Tile(NamedTuple):
     warps: int
 
 
-TILE = Tile(64, 32, 64, 4)
+# Measured on an H200 with the layers of the paper's CNN, one to a hundred models.
+FORWARD, INPUT, WEIGHT = Tile(32, 32, 128, 4), Tile(64, 32, 128, 4), Tile(64, 32, 64, 4)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -69,14 +70,14 @@ def _product(
         tl.store(total + m * count + row, sums, mask=(row < count) & (tl.program_id(1) == 0))
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: str, tile: Tile = TILE) -> Tensor:
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: str, tile: Tile = FORWARD) -> Tensor:
     """x [M, B, I] (models may share it: stride 0), w [M, O, I], bias [M, O] -> [M, B, O]."""
     out = x.new_empty(*x.shape[:2], w.shape[1])
     _launch(x, w.transpose(1, 2), None, bias, out, None, relu, precision, tile)
     return out
 
 
-def input_gradient(x: Tensor, w: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = TILE) -> Tensor:
+def input_gradient(x: Tensor, w: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = INPUT) -> Tensor:
     """The gradient of x, lying in memory as x does; ``out`` is the layer's output where ReLU follows."""
     aside = side_by_side.lies_so(x)
     found = side_by_side.empty(*x.shape, device=x.device) if aside else dy.new_empty(*x.shape)
@@ -85,7 +86,7 @@ def input_gradient(x: Tensor, w: Tensor, dy: Tensor, out: Tensor | None, precisi
 
 
 def weight_gradient(
-    x: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = TILE
+    x: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = WEIGHT
 ) -> tuple[Tensor, Tensor]:
     """The gradients of w [M, O, I] and of the bias [M, O]."""
     found = dy.new_empty(dy.shape[0], dy.shape[2], x.shape[2])
