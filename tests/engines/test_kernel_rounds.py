@@ -21,8 +21,9 @@ from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
 from fedssd.engines.base import Job, World
+from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.differentiable import layers
-from fedssd.engines.vectorised import VectorisedEngine
+from fedssd.engines.vectorised import VectorisedEngine, sizing
 from fedssd.methods.registry import build_local
 
 
@@ -67,7 +68,9 @@ def assert_same_round(
     for expected, found in zip(plain.train(jobs), ours.train(jobs), strict=True):
         close(found.local, expected.local)
         close(found.figures, expected.figures)
-    close(ours.evaluate(found.local).loss, plain.evaluate(found.local).loss)
+    expected_of, found_of = plain.evaluate(found.local), ours.evaluate(found.local)
+    close(found_of.loss, expected_of.loss)
+    assert torch.equal(found_of.confusion, expected_of.confusion)
     assert ours.kernels == (not said)
     assert not said or notices is not None
 
@@ -86,6 +89,12 @@ def test_a_teacher_of_many_batches_takes_them_apart_or_as_one(monkeypatch: pytes
 def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
     """Inputs that do not change: a vmap over the models, and in it one over blocks of more samples than a warp has."""
     assert_same_round(build_local(name), Pipeline(mean=(0.5,), std=(0.2,)), samples=84)
+
+
+def test_a_test_set_in_blocks_of_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "EVALUATION_BLOCKS", (8,))
+    monkeypatch.setattr(side_by_side, "ROW", 4)
+    assert_same_round(Local())  # 12 samples: a block of 8, and one of 4 that is filled up
 
 
 def test_a_solver_with_whole_numbers() -> None:

@@ -101,3 +101,11 @@ def test_each_thread_works_aside_on_its_own_stream(monkeypatch: pytest.MonkeyPat
             forth, returned, there = found.result()
             assert forth == returned == f"{name}'s second"
             assert not there._read
+
+
+def test_a_step_that_fails_is_waited_for_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, second = Stream("main"), Stream("second")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    with pytest.raises(torch.OutOfMemoryError), beside(second):  # type: ignore[arg-type]
+        raise torch.OutOfMemoryError("too many")
+    assert main.waited == ["second"]  # a capture could not end otherwise

@@ -89,6 +89,24 @@ def test_convolution_with_relu_and_pool(
     assert max(error(a.detach(), b.detach(), n) for a, b, n in found) <= FP32
 
 
+@pytest.mark.parametrize(("padding", "relu", "pools"), [(0, True, True), (1, True, False), (2, False, False)])
+def test_a_batch_of_several_rows_is_those_rows(
+    padding: int, relu: bool, pools: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "ROW", 64 if CUDA else 4)
+    row, layer = side_by_side.ROW, convolution.Layer(padding, relu, pools)
+    x, w, bias = drawn(2, 3 * row, 1, 5, 6), drawn(2, 3, 1, 3, 3), drawn(2, 3)
+    out, chosen = convolution.forward(x, w, bias, layer)
+    slope = torch.randn_like(out)
+    by_x = convolution.input_gradient(w, slope, chosen, layer, x.shape[-2:])
+    for first in range(0, 3 * row, row):
+        some = slice(first, first + row)
+        alone, choice = convolution.forward(x[:, some], w, bias, layer)
+        assert torch.equal(out[:, some], alone)
+        assert torch.equal(chosen[:, some], choice)
+        assert torch.equal(by_x[:, some], convolution.input_gradient(w, slope[:, some], choice, layer, x.shape[-2:]))
+
+
 @few
 @given(models, batches, units, units, st.booleans(), st.sampled_from(("ieee", "tf32")), st.booleans())
 def test_linear_with_relu(

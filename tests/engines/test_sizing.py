@@ -41,3 +41,14 @@ def test_a_mean_takes_as_many_samples_at_a_time_as_the_data_says(at_once: int) -
     found: Any = mean_over(data, lambda one, label: one * label)
     assert float(found) == sum(n * n for n in range(7)) / 7
     assert sizes == [min(at_once, 7 - first) for first in range(0, 7, at_once)]
+
+
+def test_blocks_of_an_evaluation_come_from_a_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "free_bytes", lambda device: 800_000_000)
+    # a sample of one model takes half of 800 bytes, in a quarter of what is free: 500,000 of them
+    found = [sizing.evaluation_block(CNN, width, CUDA, kernels=True) for width in (1, 100, 244, 245, 976, 977, 10**6)]
+    assert found == [2048, 2048, 2048, 512, 512, 128, 128]
+    without = [sizing.evaluation_block(CNN, width, CUDA, kernels=False) for width in (1, 100)]
+    assert without == [10_000, 2_500]  # 200,000,000 bytes of samples of 800
+    large = CNN._replace(parameters=sizing.LARGE_MODEL)
+    assert sizing.evaluation_block(large, 100, CUDA, kernels=True) == 2_500

@@ -63,7 +63,7 @@ def beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
     try:
         stream.wait_stream(torch.cuda.current_stream())  # from here on it belongs to the capture under way
         yield
-        now.join()
     finally:
+        now.join()  # also where the step failed: a capture cannot end while a stream of it is out
         _branch.reset(before)
         now.end()

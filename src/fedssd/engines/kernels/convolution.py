@@ -47,8 +47,9 @@ def _forward(
     x, code, w, bias, out, chosen, x_model, w_model, bias_model,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
     PAD: tl.constexpr, STORED: tl.constexpr, TURNED: tl.constexpr, HAS_BIAS: tl.constexpr, RELU: tl.constexpr,
-    POOL: tl.constexpr, OB: tl.constexpr, BP: tl.constexpr,
+    POOL: tl.constexpr, ROW: tl.constexpr, OB: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
+    # Programs go through the squares of ROW samples before those of the next ROW: what squares share is then at hand.
     # H and W are those of the input in full; where it is stored pooled, its tensors have H // 2 and W // 2.
     m = tl.program_id(2).to(tl.int64)
     first = tl.program_id(1) * OB
@@ -61,8 +62,9 @@ def _forward(
     EXACT: tl.constexpr = STORED == 0 and PAD == 0 and (POOL or (OH % 2 == 0 and OW % 2 == 0))
     LOW: tl.constexpr = -((PAD + 1) // 2)  # the first stored square a patch touches, from its own
     SPAN: tl.constexpr = (K - PAD) // 2 - LOW + 1
-    p = tl.program_id(0) * BP + tl.arange(0, BP)
-    b, square = p % B, p // B
+    BLOCKS: tl.constexpr = (ROW * QH * QW + BP - 1) // BP
+    p = tl.program_id(0) % BLOCKS * BP + tl.arange(0, BP)
+    b, square = tl.program_id(0) // BLOCKS * ROW + p % ROW, p // ROW
     valid = square < QH * QW
     square = tl.where(valid, square, 0)
     up, left = square // QW, square % QW
@@ -301,17 +303,19 @@ def _launch(
     turned: bool, sides: torch.Size, outputs: int, tiles: tuple[Tile, ...],
 ) -> None:  # fmt: skip
     models, batch, channels = x.shape[:3]
+    row = side_by_side.ROW if batch % side_by_side.ROW == 0 else batch
     height, width = (side if layer.pool else (side + 1) // 2 for side in out.shape[-2:])
     for tile in tiles:
         group = _group(outputs, tile.channels)
-        grid = (triton.cdiv(batch * height * width, tile.squares), triton.cdiv(outputs, group), models)
+        blocks = batch // row * triton.cdiv(row * height * width, tile.squares)
+        grid = (blocks, triton.cdiv(outputs, group), models)
         if grid[0] * grid[1] * grid[2] * tile.warps >= tile.pays:
             break
     w, given = _own(w), _own(w if bias is None else bias)
     _forward[grid](
         x, code, w, given, out, chosen, x.stride(0), w.stride(0), given.stride(0), batch, channels, *sides, outputs,
-        w.shape[-1], layer.padding, stored, turned, bias is not None, layer.relu, layer.pool, group, tile.squares,
-        num_warps=tile.warps, num_stages=1,
+        w.shape[-1], layer.padding, stored, turned, bias is not None, layer.relu, layer.pool, row, group,
+        tile.squares, num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from operator import mul
 import torch
 from torch import Tensor
 
+ROW = 64  # samples that kernels take together, where a batch is a multiple of it
+
 
 def empty(models: int, batch: int, *sample: int, device: torch.device) -> Tensor:
     """[M, B, ...] in float32, which is all the kernels know."""

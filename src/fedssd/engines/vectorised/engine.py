@@ -119,7 +119,7 @@ class VectorisedEngine:
         with _arithmetic(self.world.device, self.precision, benchmark=False):
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
-            block = sizing.evaluation_block(size, width, self.world.device)
+            block = sizing.evaluation_block(size, width, self.world.device, self.kernels)
             while True:
                 try:
                     return evaluate(self._net(width), self.world, models, width, block, self.kernels)

@@ -13,6 +13,7 @@ from fedssd.core import tree
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines.base import Evaluation, World
+from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.lift import over_models
 from fedssd.methods.distillation import confusion_counts
@@ -22,26 +23,32 @@ from fedssd.methods.distillation import confusion_counts
 def evaluate(net: Net, world: World, models: Tree, at_once: int, block: int, kernels: bool) -> Evaluation:
     """Every model of a stacked tree, ``at_once`` models and ``block`` samples at a time."""
     count = len(tree.leaves(models)[0])
+    some = [tree.map_tree(lambda leaf, f=f: leaf[f : f + at_once], models) for f in range(0, count, at_once)]
     with Losses() if kernels else nullcontext():
-        found = [
-            _evaluate_some(net, world, tree.map_tree(lambda leaf, f=first: leaf[f : f + at_once], models), block)
-            for first in range(0, count, at_once)
-        ]
+        found = [_evaluate_some(net, world, part, block, kernels) for part in some]
     return Evaluation(torch.cat([f.confusion for f in found]), torch.cat([f.loss for f in found]))
 
 
-def _evaluate_some(net: Net, world: World, models: Tree, block: int) -> Evaluation:
+def _evaluate_some(net: Net, world: World, models: Tree, block: int, kernels: bool) -> Evaluation:
     count = len(tree.leaves(models)[0])
     counts = torch.zeros(count, world.classes, world.classes, dtype=torch.int64, device=world.device)
     loss = torch.zeros(count, dtype=world.dtype, device=world.device)
     samples = len(world.test_y)
     even = math.ceil(samples / math.ceil(samples / block))  # kernels are made for a block's size: one for all
+    if kernels:
+        even = side_by_side.ROW * math.ceil(even / side_by_side.ROW)
     for x, y in zip(torch.split(world.test_x, even), torch.split(world.test_y, even), strict=True):
-        prepared = world.pipeline.test(x, world.dtype)
+        prepared = world.pipeline.test(_filled_up(x, even) if kernels else x, world.dtype)
         logits: Tensor = over_models(lambda w, inputs: net(w, inputs).logits, count, (False, True))(models, prepared)
+        logits = logits[:, : len(y)]
         counts += confusion_counts(logits, y, world.classes).to(torch.int64)  # [m, K, K]
         loss += _losses(logits, y)
     return Evaluation(counts, loss / samples)
+
+
+def _filled_up(x: Tensor, size: int) -> Tensor:
+    """The samples, and as many empty ones behind them as make up a block."""
+    return x if len(x) == size else torch.cat([x, x.new_zeros(size - len(x), *x.shape[1:])])
 
 
 def _losses(logits: Tensor, y: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ class Program:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         # No result outlives a replay, so all widths share their memory.
-        with _nothing_collected(), torch.cuda.graph(graph, pool=self._pool):
+        with _nothing_collected(), _capturing(graph, self._pool):
             once()
         _store(state, kept)  # warm-up moved the models
         self._place.zero_()
@@ -210,6 +210,20 @@ def _nothing_collected() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """A capture that says when memory ran out in it: ending it may fail then too, and that failure would hide it."""
+    stream = torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            yield
+    except RuntimeError as error:
+        torch.cuda.set_stream(stream)
+        if isinstance(error.__context__, torch.OutOfMemoryError):
+            raise error.__context__ from None
+        raise
 
 
 def _store(state: State, new: State) -> None:

@@ -17,6 +17,7 @@ STATE_COPIES = 10  # weights, velocity, gradient, the new ones, memories, what c
 CPU_BYTES = 4 << 30
 CPU_CHUNK_BYTES = 64 << 20
 CUDA_CHUNK_BYTES = 8 << 30
+EVALUATION_BLOCKS = (2048, 512, 128)  # test samples at once, with kernels
 READ_AT_ONCE = 32  # samples of a client whose gradients are taken one by one
 
 
@@ -81,8 +82,14 @@ def chunk_steps(size: Footprint, width: int, asked: int, batch: int, device: tor
     return max(1, min(64, most // per_step))
 
 
-def evaluation_block(size: Footprint, width: int, device: torch.device) -> int:
-    """How many test samples go at once through ``width`` models."""
+def evaluation_block(size: Footprint, width: int, device: torch.device, kernels: bool) -> int:
+    """How many test samples go at once through ``width`` models.
+
+    Kernels are compiled for a block's size, so it comes from a few, and hardly ever depends on the width.
+    """
+    if kernels and size.parameters < LARGE_MODEL:
+        fit = free_bytes(device) // (2 * width * size.sample)  # without gradients an activation goes when it was read
+        return next((block for block in EVALUATION_BLOCKS if block <= fit), EVALUATION_BLOCKS[-1])
     most = 256 << 20 if device.type != "cuda" else min(8 << 30, free_bytes(device) // 4)
     return max(1, min(10_000, math.floor(most / (width * size.sample))))
 
