@@ -62,6 +62,15 @@ class Setting:
         self.rows = list(torch.randperm(count, generator=draw).split(SIZES))
         self.auxiliary = Auxiliary(flow.test(x[:20], torch.float64), y[:20])
 
+    def to(self, device: str) -> None:
+        """Data and weights go to a device."""
+        w = self.world
+        moved = (part.to(device) for part in (w.x, w.y, w.test_x, w.test_y))
+        self.world = World(*moved, w.classes, w.pipeline, w.dtype)
+        self.weights = tree.map_tree(lambda leaf: leaf.to(device), self.weights)
+        self.rows = [rows.to(device) for rows in self.rows]
+        self.auxiliary = Auxiliary(self.auxiliary.x.to(device), self.auxiliary.y.to(device))
+
     def engines(self, **options: Any) -> tuple[Engine, Engine]:
         parts = self.net, self.world, self.schedule
         return ReferenceEngine(*parts), VectorisedEngine(*parts, precision="fp64", **options)

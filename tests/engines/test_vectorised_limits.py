@@ -10,7 +10,9 @@ import torch
 from cohorts import Setting, first_jobs, several, tensors
 
 from fedssd.core.contract import Method
+from fedssd.engines.kernels.aside import beside, branch
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.engines.vectorised.step import State, Step
 from fedssd.methods.registry import LOCALS
 
 
@@ -57,6 +59,31 @@ def test_running_out_of_memory_halves_the_width_and_says_so(monkeypatch: pytest.
     jobs = first_jobs(setting, several("fedavg", 1))
     for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
         torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+    assert said == ["vectorised: out of memory with 4 models at once, going on with 2"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("aside", [False, True])
+def test_running_out_of_memory_while_a_step_is_captured(aside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, said = Setting(), []
+    reference, _ = setting.engines()
+    jobs = first_jobs(setting, several("fedavg", 1))
+    expected = list(tensors([trained.local for trained in reference.train(jobs)]))
+    setting.to("cuda")
+    engine = setting.engines(width=4, notice=said.append)[1]
+    second, step = torch.cuda.Stream(), Step.__call__  # type: ignore[no-untyped-call]
+
+    def small_memory(self: Step, state: State, *rest: Any) -> State:
+        if len(state.params) > 2 and torch.cuda.is_current_stream_capturing():
+            with beside(second if aside else None):
+                branch().run(lambda: state.params + 1)
+                raise torch.OutOfMemoryError("too many")
+        return step(self, state, *rest)
+
+    monkeypatch.setattr(Step, "__call__", small_memory)
+    found = tensors([trained.local for trained in engine.train(first_jobs(setting, several("fedavg", 1)))])
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b.cpu(), a, rtol=0, atol=1e-10)
     assert said == ["vectorised: out of memory with 4 models at once, going on with 2"]
 
 
