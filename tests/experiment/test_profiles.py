@@ -9,7 +9,7 @@ import pytest
 from told import flat
 
 from fedssd.errors import UserError
-from fedssd.experiment.profiles import profile_values
+from fedssd.experiment.profiles import pipeline, profile_values
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.study.chosen import Chosen, load_chosen
 from fedssd.experiment.study.parts import Study
@@ -51,7 +51,7 @@ def test_the_paper_profile_is_what_the_study_chose(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen())
     with pytest.raises(UserError, match="has been found for no dataset yet"):
-        profile_values("paper", "cifar10", ["fedavg"])
+        pipeline("paper", "cifar10")
     monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen(paper={"weight_decay": 1e-5, "head": "on"}))
     recipe = load_recipe(None, {"data": "cifar10"}, profile="paper")
     assert (recipe.weight_decay, recipe.head, recipe.rounds, recipe.options["fedssd"]["m_max"]) == (
@@ -61,11 +61,29 @@ def test_the_paper_profile_is_what_the_study_chose(monkeypatch: pytest.MonkeyPat
         0.01,
     )
     with pytest.raises(UserError, match="found for cifar10 alone"):
-        profile_values("paper", "cifar100", ["fedavg"])
+        pipeline("paper", "cifar100")
     with pytest.raises(UserError, match=r"has values for cifar10, cifar100, tiny-imagenet, got data = 'digits'"):
         profile_values("paper", "digits", ["fedavg"])
     with pytest.raises(UserError, match="did you mean 'paper-printed'"):
         profile_values("paper-print", "cifar10", ["fedavg"])
+
+
+@pytest.mark.quick
+def test_the_paper_profile_s_pipeline_replaces_a_file_s_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table 1's own file names two of its keys: half of each pipeline would be one that nobody chose."""
+    from fedssd.experiment import profiles
+    from fedssd.experiment.paper import recipe_file
+
+    chosen = {"head": "on", "weight_decay": 1e-5, "augment": "moon-zero", "partial_batch": "drop"}
+    monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen(paper=chosen))
+    file = recipe_file("table2-classes-2")
+    recipe = load_recipe(file, {}, profile="paper")
+    assert {key: getattr(recipe, key) for key in chosen} == chosen
+    assert (recipe.partition, recipe.options["fedssd"]["m_max"]) == ("classes:2", 0.01)  # the rest is the file's
+    printed = load_recipe(file, {}, profile="paper-printed")
+    assert (printed.augment, printed.partial_batch, printed.weight_decay) == ("moon", "keep", 0.0)
+    asked = load_recipe(file, {"augment": "niid"}, profile="paper")
+    assert (asked.augment, asked.partial_batch) == ("niid", "drop")  # what is typed wins over both
 
 
 @pytest.fixture

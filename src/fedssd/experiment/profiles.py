@@ -1,4 +1,4 @@
-"""Named sets of values below a recipe: what the paper prints, and what the study found to be the paper's pipeline."""
+"""Named sets of values around a recipe: what the paper prints, and what the study found to be the paper's pipeline."""
 
 from __future__ import annotations
 
@@ -31,20 +31,24 @@ def printed_strengths(data: str, methods: Sequence[str]) -> dict[str, Mapping[st
 
 
 def profile_values(name: str, data: str, methods: Sequence[str]) -> dict[str, Any]:
-    """The recipe keys a profile sets for a dataset, and the options of these methods.
-
-    ``paper-printed`` is Table 1's recipe with the strengths that the paper prints. ``paper`` adds the choices of
-    pipeline that come closest to the published FedAvg, found on FedAvg alone.
-    """
+    """What a profile says below a recipe: Table 1's file for the dataset, and the printed strengths of these methods."""
     if name not in NAMES:
         raise UserError(f"unknown profile {name!r}: expected one of {', '.join(NAMES)}{perhaps(name, NAMES)}")
     if data not in COLUMNS:
         raise UserError(f"profile {name!r} has values for {', '.join(COLUMNS)}, got data = {data!r}")
     values = tomllib.loads(recipe_file(COLUMNS[data].recipe).read_text(encoding="utf-8"))
-    if name == PAPER:
-        found = load_chosen().paper
-        if found is None or data != "cifar10":
-            known = "cifar10 alone" if found else "no dataset yet (fedssd reproduce study --part profile)"
-            raise UserError(f"profile {name!r} has been found for {known}: use {PRINTED!r}")
-        values |= found
     return {**values, "options": printed_strengths(data, methods)}
+
+
+def pipeline(name: str, data: str) -> dict[str, Any]:
+    """What a profile says above a recipe's file: of ``paper`` the pipeline that comes closest to the published FedAvg.
+
+    It was found as a whole, on FedAvg alone, and a file that had some of its keys would leave a mix that nobody chose.
+    """
+    if name != PAPER:
+        return {}
+    found = load_chosen().paper
+    if found is None or data != "cifar10":
+        known = "cifar10 alone" if found else "no dataset yet (fedssd reproduce study --part profile)"
+        raise UserError(f"profile {name!r} has been found for {known}: use {PRINTED!r}")
+    return dict(found)
