@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -145,6 +146,10 @@ def test_a_table_takes_over_what_a_figure_ran(reproduced: Path, capsys: pytest.C
     assert table.count("not run") == 4
     assert "on digits in its stead" in table
     assert "difference" not in table  # the paper has no digits
+    rows = list(csv.DictReader((reproduced / "table1.csv").read_text().splitlines()))
+    assert {row["setting"] for row in rows} == {"CIFAR-10, on digits in its stead"}
+    assert {row["difference"] + row["stands_out"] for row in rows} == {""}
+    assert "on digits in its stead" in (reproduced / "table1.tex").read_text()
 
 
 def test_other_rounds_are_other_cells_and_both_stay(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:

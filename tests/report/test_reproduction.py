@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_pape
 
 pytestmark = pytest.mark.quick
 
-FEDAVG = Compared("fedavg", (68.0, 70.0), (90, 80), Published(70.49, 0.23, 100))
-FEDSSD = Compared("fedssd", (75.0, 75.2, 75.4), (30, None, 40), Published(73.38, 0.46, 33))
+FEDAVG = Compared("fedavg", (68.0, 70.0), (90, 80), Published(70.49, 0.23, 100), tried=100)
+FEDSSD = Compared("fedssd", (75.0, 75.2, 75.4), (30, None, 40), Published(73.38, 0.46, 33), tried=100)
 ALONE = Compared("moon", (71.0,), (), Published(71.27, 0.14, 62))
 SIDE = Side("CIFAR-10", (FEDAVG, FEDSSD, ALONE, Compared("fedntd", (), (), Published(70.99, 0.24, 51))))
 
@@ -40,7 +41,7 @@ def test_fedavg_is_flagged_beyond_a_point() -> None:
 def test_the_markdown_has_every_figure() -> None:
     text = markdown([SIDE])
     assert "| FedAvg | 69.00 ± 1.41 (2) | 70.49 ± 0.23 | -1.49 † ⚑ | 85 | 100 |" in text
-    assert "| FedSSD | 75.20 ± 0.20 (3) | 73.38 ± 0.46 | +1.82 † | 35 (2/3) | 33 |" in text
+    assert "| FedSSD | 75.20 ± 0.20 (3) | 73.38 ± 0.46 | +1.82 † | 40 (2/3) | 33 |" in text  # 30, 40, more than 100
     assert "| MOON | 71.00 (1) | 71.27 ± 0.14 | -0.27 | – | 62 |" in text
     assert "| FedNTD | not run | 70.99 ± 0.24 | – | – | 51 |" in text
     assert "FedAvg itself first hits that value in round 85" in text
@@ -48,17 +49,30 @@ def test_the_markdown_has_every_figure() -> None:
 
 
 def test_where_digits_stand_in_nothing_is_subtracted() -> None:
-    text = markdown([SIDE], "digits")
+    """In no form do figures on digits pass for the paper's data, or for a difference to its figures."""
+    small = replace(SIDE, stand_in="digits")
+    text = markdown([small])
     assert "**CIFAR-10**, on digits in its stead" in text
     assert "difference" not in text
     assert "⚑" not in text
+    for row in csv.DictReader(io.StringIO(as_csv([small]))):
+        assert row["setting"] == "CIFAR-10, on digits in its stead"
+        assert (row["difference"], row["stands_out"]) == ("", "")
+    table = latex(EXPERIMENTS["table1"], [small])
+    assert r"Method & CIFAR-10, on digits in its stead \\" in table
+    assert r"FedSSD & 75.20$\pm 0.20$ \\" in table
+    assert "73.38" not in table
+    assert "dagger" not in table
 
 
 def test_the_csv_has_a_line_a_cell() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv([SIDE]))))
     assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon", "fedntd"]
     assert float(rows[0]["difference"]) == pytest.approx(-1.49)
-    assert (rows[1]["seeds"], rows[1]["rounds"], rows[1]["reached"], rows[1]["paper_rounds"]) == ("3", "35", "2", "33")
+    assert (rows[1]["seeds"], rows[1]["rounds"], rows[1]["reached"], rows[1]["paper_rounds"]) == ("3", "40", "2", "33")
+    late = replace(FEDSSD, rounds=(None, None, 40))
+    (row,) = csv.DictReader(io.StringIO(as_csv([Side("CIFAR-10", (late,))])))
+    assert (row["rounds"], row["reached"]) == ("", "1")  # more than all rounds
     assert (rows[3]["accuracy"], rows[3]["difference"], rows[3]["stands_out"]) == ("", "", "0")
 
 
@@ -125,7 +139,9 @@ def test_the_documentation_shows_what_there_is_and_names_what_is_not(done: dict[
         12.7062 * 450**0.5 / 2**0.5
     )  # Student's t for one degree of freedom; +20 and −10 points differ by 450^½ from 5
     lead = f"+5.00 [{5 - half:+.2f}, {5 + half:+.2f}] | +2.89"
-    assert f"| FedSSD | 70.00 ± 14.14 (2) | 73.38 ± 0.46 | -3.38 | {lead} | 1 (1/2) | 33 |" in text
+    assert (
+        f"| FedSSD | 70.00 ± 14.14 (2) | 73.38 ± 0.46 | -3.38 | {lead} | > 50.5 (1/2) | 33 |" in text
+    )  # in round 1 of 100, and never
     assert "| MOON | not run |" in text
     # four runs of two rounds of two seconds
     assert "| CIFAR-10 | some card · torch 2.11 · commit abc | 0: `s0`, 1: `s1` | 16 |" in text

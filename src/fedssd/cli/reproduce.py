@@ -172,8 +172,8 @@ def _write(
             runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
             texts[f"{name}.csv"] = figure_data.OF_RUNS[name](runs)
         else:
-            sides = reproduction.compare_with_paper(columns, done, seeds, methods)
-            texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides, stand_in)}"
+            sides = reproduction.compare_with_paper(columns, done, seeds, methods, stand_in)
+            texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides)}"
             texts[f"{name}.csv"] = reproduction.as_csv(sides)
             texts[f"{name}.tex"] = reproduction.latex(experiment, sides)
     for file, text in texts.items():

@@ -31,7 +31,7 @@ def printed_strengths(data: str, methods: Sequence[str]) -> dict[str, Mapping[st
 
 
 def profile_values(name: str, data: str, methods: Sequence[str]) -> dict[str, Any]:
-    """What a profile says below a recipe: Table 1's file for the dataset, and the printed strengths of these methods."""
+    """What a profile says below a recipe: Table 1's file for the dataset, and these methods' printed strengths."""
     if name not in NAMES:
         raise UserError(f"unknown profile {name!r}: expected one of {', '.join(NAMES)}{perhaps(name, NAMES)}")
     if data not in COLUMNS:
