@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from told import flat
 
+from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.profiles import pipeline, profile_values
+from fedssd.experiment.profiles import pipeline, profile_values, remark_on_strengths
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.study.chosen import Chosen, load_chosen
 from fedssd.experiment.study.parts import Study
@@ -108,6 +109,43 @@ def test_chosen_strengths_are_the_defaults_of_their_dataset_and_printed_ones_sta
     assert (printed.options["fedssd"]["m_max"], printed.options["fedcad"]["lam"]) == (0.01, 0.1)
     bases = {trial.arm: flat(trial.recipe) for trial in study.bases("screen")}
     assert (bases["fedssd"]["fedssd.m_max"], bases["fedcad"]["fedcad.lam"]) == (0.01, 0.1)
+
+
+@pytest.mark.quick
+@pytest.mark.usefixtures("chose")
+def test_a_tuned_strength_in_force_is_said_beside_what_it_replaces(capsys: pytest.CaptureFixture[str]) -> None:
+    base = load_recipe(None, {"data": "cifar10"}, ("fedavg", "fedssd", "fedcad"))
+    assert remark_on_strengths(base, ["fedavg", "fedssd", "fedcad"]) == (
+        "tuned by the study for cifar10: fedssd.m_max = 0.25 (else 0.01), fedcad.lam = 0.75 (else 0.1); "
+        "--profile paper-printed takes the paper's"
+    )
+    assert "m_max" in remark_on_strengths(base, ["fedssd+fedprox"])
+    assert remark_on_strengths(base, ["fedssd"], ["fedssd.m_max"]) == ""  # a sweep over it
+    assert remark_on_strengths(load_recipe(None, {"data": "cifar100"}), ["fedssd"]) == ""
+    for given in ({"fedssd.m_max": 0.25}, {"fedssd.m_max": 0.5}):
+        assert remark_on_strengths(load_recipe(None, {"data": "cifar10", **given}), ["fedssd"]) == ""
+    printed = load_recipe(None, {"data": "cifar10"}, profile="paper-printed")
+    assert remark_on_strengths(printed, ["fedssd"]) == ""
+    assert main(["methods", "fedssd"]) == 0
+    shown = capsys.readouterr().out
+    assert "paper's values  cifar10 m_max = 0.01" in shown
+    assert "tuned, in force cifar10 m_max = 0.25\n" in shown
+
+
+@pytest.mark.quick
+@pytest.mark.usefixtures("chose")
+def test_run_and_compare_open_with_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On data that are there: as if the study had been of digits."""
+    monkeypatch.setattr(shipped, "_strengths", lambda: {"digits": {"fedssd.m_max": 0.25}})
+    monkeypatch.chdir(shipped.FILE.parent)
+    tiny = ["--rounds", "1", "--epochs", "1", "--clients", "2", "--partition", "iid", "--auxiliary", "1"]
+    remark = "tuned by the study for digits: fedssd.m_max = 0.25 (else 0.01)"
+    assert main(["run", *tiny]) == 0
+    assert capsys.readouterr().err.count(remark) == 1
+    assert main(["compare", "--methods", "fedavg,fedssd", "--seeds", "0,1", "--workers", "1", *tiny]) == 0
+    assert capsys.readouterr().err.count(remark) == 1
+    assert main(["run", *tiny, "--fedssd.m-max", "0.3"]) == 0
+    assert "tuned by the study" not in capsys.readouterr().err
 
 
 def test_what_comes_with_fedssd_follows_from_the_committed_runs() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import CIFAR10, CIFAR100, TINY, recipe_file
+from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.study.chosen import load_chosen
 from fedssd.methods.registry import LOCALS, local_kinds
+from fedssd.methods.shipped import shipped_options
 
 PRINTED, PAPER = "paper-printed", "paper"
 NAMES = (PRINTED, PAPER)
@@ -28,6 +30,28 @@ def printed_strengths(data: str, methods: Sequence[str]) -> dict[str, Mapping[st
         for kind in kinds
         if fields(kind)
     }
+
+
+def tuned_strengths(data: str, methods: Sequence[str], given: Collection[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """The study's strengths that are in force, by ``method.option``, each with the value it has in place of.
+
+    That is the paper's for the dataset, or the default; where they agree, or where an option is ``given``, none is.
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    for kind in (kind for method in methods for kind in local_kinds(method)):
+        printed = {one.name: one.default for one in fields(kind)} | dict(kind.published.get(data, {}))
+        for option, value in shipped_options(kind.name, data).items():
+            if f"{kind.name}.{option}" not in given and value != printed[option]:
+                found[f"{kind.name}.{option}"] = value, printed[option]
+    return found
+
+
+def remark_on_strengths(recipe: Recipe, methods: Sequence[str], given: Collection[str] = ()) -> str:
+    """One line where strengths are the study's; ``given`` are options that come beside the recipe's own."""
+    own = [f"{method}.{option}" for method, options in recipe.options.items() for option in options]
+    found = tuned_strengths(recipe.data, methods, {*own, *given})
+    values = ", ".join(f"{key} = {value:g} (else {printed:g})" for key, (value, printed) in found.items())
+    return f"tuned by the study for {recipe.data}: {values}; --profile paper-printed takes the paper's" if found else ""
 
 
 def profile_values(name: str, data: str, methods: Sequence[str]) -> dict[str, Any]:

@@ -24,8 +24,9 @@ A_SPLIT_A_SEED = -1
 HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "less FedAvg [95 %]", "seeds")
 ABOUT = (
     "Final accuracy: mean ± standard deviation over seeds. Less FedAvg: paired by seed on the same split, 95 % by "
-    "Student's t, *: the interval leaves out zero; of a FedAvg that ran longer, after as many rounds. Lines with a split "
-    "a seed and on a shared split are not to be compared: one has the splits' spread in it, the other one split's luck."
+    "Student's t, *: the interval leaves out zero; of a FedAvg that ran longer, after as many rounds. Lines with a "
+    "split a seed and on a shared split are not to be compared: one has the splits' spread in it, the other one "
+    "split's luck."
 )
 
 
