@@ -7,11 +7,13 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from fedssd.experiment.cells import cells_of, places_of
-from fedssd.experiment.paper import EXPERIMENTS, Published
+from fedssd.experiment.finished import finished_cells
+from fedssd.experiment.paper import ABLATION, EXPERIMENTS, Published
 from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
 
 pytestmark = pytest.mark.quick
@@ -46,6 +48,16 @@ def test_the_markdown_has_every_figure() -> None:
     assert "| FedNTD | not run | 70.99 ± 0.24 | – | – | 51 |" in text
     assert "FedAvg itself first hits that value in round 85" in text
     assert "more than 1 from the published figure" in text
+
+
+def test_a_fedavg_that_the_split_was_chosen_for_is_no_evidence(done: dict[str, Path]) -> None:
+    for changes, said in (({}, True), ({"partition_seed": "3"}, False)):
+        (place,) = places_of(EXPERIMENTS["table1"], changes, dataset="cifar10")
+        (side,) = compare_with_paper([place], done if said else {}, [0, 1])
+        assert side.split_chosen == said
+        assert ("no evidence that the setting is the paper's" in markdown([side])) == said
+    (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar100")
+    assert not compare_with_paper([place], {}, [0])[0].split_chosen
 
 
 def test_where_digits_stand_in_nothing_is_subtracted() -> None:
@@ -148,3 +160,20 @@ def test_the_documentation_shows_what_there_is_and_names_what_is_not(done: dict[
     assert "Not run yet: CIFAR-100 (`table1-cifar100`), TinyImageNet (`table1-tiny-imagenet`)." in text
     nothing = section(EXPERIMENTS["participation"], done, range(10))
     assert nothing.startswith("Not run yet: CIFAR-10, C = 0.1")
+
+
+def test_what_the_page_says_of_table_3_is_what_the_runs_say() -> None:
+    """The paragraph under the table names no figures; these are its claims."""
+    root = Path(__file__).parents[2]
+    done = finished_cells([root / "results" / "paper", root / "results" / "cifar10"])
+    sides = compare_with_paper(places_of(EXPERIMENTS["table3"], {}), done, range(10))
+    kl, mse, fedssd = ([cell for side in sides for cell in side.cells if cell.method == m] for m in ABLATION)
+    assert {len(cell.accuracies) for cell in (*kl, *mse, *fedssd[1:])} == {3}
+    assert len(fedssd[0].accuracies) == 10
+    assert [cell.lead.clear and fmean(cell.lead.gains) > 0 for cell in mse] == [True, True, False]
+    assert all(abs(cell.difference or 0.0) < 1 for cell in (*mse, *kl[1:]))
+    assert 1 < abs(kl[0].difference or 0.0) < 1.5
+    assert not any(cell.lead.clear for cell in (*kl, *fedssd))
+    assert (fedssd[0].difference or 0.0) < -3
+    page = (root / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert "plain MSE at the two\nsmaller weights leads FedAvg here" in page
