@@ -1,18 +1,22 @@
-"""Tables over several folders of results/cifar10, written beside them.
+"""The tables of results/cifar10, written again from its runs: those of its folders, and those over several.
 
     python benchmarks/cifar10_tables.py
 
 ``fifty-rounds/table.md`` sets the methods that ran for 50 rounds beside FedAvg and FedSSD after 50 of their 100 rounds,
-on the same split and seeds. ``kernels.md`` sets FedSSD with our kernels beside PyTorch's layers, seed by seed.
+on the same split and seeds. ``table.md`` and ``table.csv`` beside runs are what ``fedssd compare`` and ``fedssd sweep``
+wrote there, by today's rules. ``kernels.md`` sets FedSSD with our kernels beside PyTorch's layers, seed by seed.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 from fedssd.report.paired import Rival, pair
+from fedssd.report.records import Record, read
+from fedssd.report.tables import Table, as_csv, as_markdown, tabulate
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "cifar10"
 ROUND, SEEDS = 50, (0, 1, 2)
@@ -77,6 +81,18 @@ def kernels(round_: int = 25, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> str:
     return "\n".join(lines) + "\n"
 
 
+def folder_table(folder: Path) -> Table:
+    """The table of a folder's runs, each named after its own folder without the seed."""
+    return tabulate([_named(read(summary.parent)) for summary in sorted(folder.glob("*/summary.json"))])
+
+
+def _named(run: Record) -> Record:
+    return replace(run, summary={**run.summary, "method": run.folder.name.rpartition("-")[0]})
+
+
 if __name__ == "__main__":
+    for found in sorted(RESULTS.rglob("table.csv")):
+        found.write_text(as_csv(folder_table(found.parent)), encoding="utf-8")
+        found.with_suffix(".md").write_text(as_markdown(folder_table(found.parent)), encoding="utf-8")
     (RESULTS / "fifty-rounds" / "table.md").write_text(fifty_rounds(), encoding="utf-8")
     (RESULTS / "kernels.md").write_text(kernels(), encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -152,6 +153,15 @@ def test_recipes_in_the_docs_are_recipes(tmp_path: Path) -> None:
                 file = tmp_path / "recipe.toml"
                 file.write_text(code, encoding="utf-8")
                 load_recipe(file, {})
+
+
+@pytest.mark.quick
+def test_the_paper_s_setting_is_the_file_it_is_said_to_be() -> None:
+    _, _, shown = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").partition("## The paper's setting")
+    (_, code), *_ = FENCE.findall(shown)
+    file = ROOT / "recipes" / "table1-cifar10.toml"
+    assert "This is `recipes/table1-cifar10.toml` without its comments" in shown
+    assert tomllib.loads(code) == tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def test_tables_show_what_results_hold() -> None:

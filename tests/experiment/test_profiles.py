@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from told import flat
 
+from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.profiles import profile_values
+from fedssd.experiment.profiles import pipeline, profile_values, remark_on_strengths
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.study.chosen import Chosen, load_chosen
 from fedssd.experiment.study.parts import Study
@@ -51,7 +52,7 @@ def test_the_paper_profile_is_what_the_study_chose(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen())
     with pytest.raises(UserError, match="has been found for no dataset yet"):
-        profile_values("paper", "cifar10", ["fedavg"])
+        pipeline("paper", "cifar10")
     monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen(paper={"weight_decay": 1e-5, "head": "on"}))
     recipe = load_recipe(None, {"data": "cifar10"}, profile="paper")
     assert (recipe.weight_decay, recipe.head, recipe.rounds, recipe.options["fedssd"]["m_max"]) == (
@@ -61,11 +62,29 @@ def test_the_paper_profile_is_what_the_study_chose(monkeypatch: pytest.MonkeyPat
         0.01,
     )
     with pytest.raises(UserError, match="found for cifar10 alone"):
-        profile_values("paper", "cifar100", ["fedavg"])
+        pipeline("paper", "cifar100")
     with pytest.raises(UserError, match=r"has values for cifar10, cifar100, tiny-imagenet, got data = 'digits'"):
         profile_values("paper", "digits", ["fedavg"])
     with pytest.raises(UserError, match="did you mean 'paper-printed'"):
         profile_values("paper-print", "cifar10", ["fedavg"])
+
+
+@pytest.mark.quick
+def test_the_paper_profile_s_pipeline_replaces_a_file_s_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table 1's own file names two of its keys: half of each pipeline would be one that nobody chose."""
+    from fedssd.experiment import profiles
+    from fedssd.experiment.paper import recipe_file
+
+    chosen = {"head": "on", "weight_decay": 1e-5, "augment": "moon-zero", "partial_batch": "drop"}
+    monkeypatch.setattr(profiles, "load_chosen", lambda: Chosen(paper=chosen))
+    file = recipe_file("table2-classes-2")
+    recipe = load_recipe(file, {}, profile="paper")
+    assert {key: getattr(recipe, key) for key in chosen} == chosen
+    assert (recipe.partition, recipe.options["fedssd"]["m_max"]) == ("classes:2", 0.01)  # the rest is the file's
+    printed = load_recipe(file, {}, profile="paper-printed")
+    assert (printed.augment, printed.partial_batch, printed.weight_decay) == ("moon", "keep", 0.0)
+    asked = load_recipe(file, {"augment": "niid"}, profile="paper")
+    assert (asked.augment, asked.partial_batch) == ("niid", "drop")  # what is typed wins over both
 
 
 @pytest.fixture
@@ -90,6 +109,43 @@ def test_chosen_strengths_are_the_defaults_of_their_dataset_and_printed_ones_sta
     assert (printed.options["fedssd"]["m_max"], printed.options["fedcad"]["lam"]) == (0.01, 0.1)
     bases = {trial.arm: flat(trial.recipe) for trial in study.bases("screen")}
     assert (bases["fedssd"]["fedssd.m_max"], bases["fedcad"]["fedcad.lam"]) == (0.01, 0.1)
+
+
+@pytest.mark.quick
+@pytest.mark.usefixtures("chose")
+def test_a_tuned_strength_in_force_is_said_beside_what_it_replaces(capsys: pytest.CaptureFixture[str]) -> None:
+    base = load_recipe(None, {"data": "cifar10"}, ("fedavg", "fedssd", "fedcad"))
+    assert remark_on_strengths(base, ["fedavg", "fedssd", "fedcad"]) == (
+        "tuned by the study for cifar10: fedssd.m_max = 0.25 (else 0.01), fedcad.lam = 0.75 (else 0.1); "
+        "--profile paper-printed takes the paper's"
+    )
+    assert "m_max" in remark_on_strengths(base, ["fedssd+fedprox"])
+    assert remark_on_strengths(base, ["fedssd"], ["fedssd.m_max"]) == ""  # a sweep over it
+    assert remark_on_strengths(load_recipe(None, {"data": "cifar100"}), ["fedssd"]) == ""
+    for given in ({"fedssd.m_max": 0.25}, {"fedssd.m_max": 0.5}):
+        assert remark_on_strengths(load_recipe(None, {"data": "cifar10", **given}), ["fedssd"]) == ""
+    printed = load_recipe(None, {"data": "cifar10"}, profile="paper-printed")
+    assert remark_on_strengths(printed, ["fedssd"]) == ""
+    assert main(["methods", "fedssd"]) == 0
+    shown = capsys.readouterr().out
+    assert "paper's values  cifar10 m_max = 0.01" in shown
+    assert "tuned, in force cifar10 m_max = 0.25\n" in shown
+
+
+@pytest.mark.quick
+@pytest.mark.usefixtures("chose")
+def test_run_and_compare_open_with_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On data that are there: as if the study had been of digits."""
+    monkeypatch.setattr(shipped, "_strengths", lambda: {"digits": {"fedssd.m_max": 0.25}})
+    monkeypatch.chdir(shipped.FILE.parent)
+    tiny = ["--rounds", "1", "--epochs", "1", "--clients", "2", "--partition", "iid", "--auxiliary", "1"]
+    remark = "tuned by the study for digits: fedssd.m_max = 0.25 (else 0.01)"
+    assert main(["run", *tiny]) == 0
+    assert capsys.readouterr().err.count(remark) == 1
+    assert main(["compare", "--methods", "fedavg,fedssd", "--seeds", "0,1", "--workers", "1", *tiny]) == 0
+    assert capsys.readouterr().err.count(remark) == 1
+    assert main(["run", *tiny, "--fedssd.m-max", "0.3"]) == 0
+    assert "tuned by the study" not in capsys.readouterr().err
 
 
 def test_what_comes_with_fedssd_follows_from_the_committed_runs() -> None:

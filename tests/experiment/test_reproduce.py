@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -145,6 +146,10 @@ def test_a_table_takes_over_what_a_figure_ran(reproduced: Path, capsys: pytest.C
     assert table.count("not run") == 4
     assert "on digits in its stead" in table
     assert "difference" not in table  # the paper has no digits
+    rows = list(csv.DictReader((reproduced / "table1.csv").read_text().splitlines()))
+    assert {row["setting"] for row in rows} == {"CIFAR-10, on digits in its stead"}
+    assert {row["difference"] + row["stands_out"] for row in rows} == {""}
+    assert "on digits in its stead" in (reproduced / "table1.tex").read_text()
 
 
 def test_other_rounds_are_other_cells_and_both_stay(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,6 +286,9 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
         (["table1", "--methods", "fedsdd"], "got 'fedsdd'"),
         (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),
+        (["table3", "--part", "screen"], "--part is for the study"),
+        (["table3", "--only", "head"], "--only is for the study"),
+        (["table3", "--plan"], "--plan is for the study"),
         (["table1", "--reuse", "nowhere"], "--reuse expects a folder"),
         (["table1", "--dataset", "cifar10"], "cifar10 is not prepared"),
         (["table1", "--rounds", "0"], "rounds expects a whole number of at least 1"),

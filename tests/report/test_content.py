@@ -155,11 +155,11 @@ def test_a_head_that_was_asked_for_is_named_and_measured_against_its_like(tmp_pa
     place = content["table"]["headings"].index("rounds to FedAvg's")
     rounds = {row[0]: row[place] for row in content["table"]["rows"]}
     assert rounds == {
-        "fedavg head=on": "2.0",
-        "fedavg": "3.0",
-        "moon": "2.0",
-        "fedssd": "1.0",
-        "fedssd head=on": "3.0",
+        "fedavg head=on": "2",
+        "fedavg": "3",
+        "moon": "2",
+        "fedssd": "1",
+        "fedssd head=on": "3",
     }
     assert dict(content["facts"])["model"] == "cnn, 10 parameters; cnn with projection head, 15 parameters"
     (note,) = [note for note in content["table"]["notes"] if "projection head" in note]

@@ -11,6 +11,7 @@ from fedssd.report.method_numbers import lines_of, numbers_of
 
 pytestmark = pytest.mark.quick
 PLAIN = {"augment": "none"}
+PLACE = ["digits, iid, 2 clients", "a split a seed", "2"]
 STRONG = {**PLAIN, "options": {"fedssd": {"m_max": 1.0, "floor": 0.1}}}
 
 
@@ -27,38 +28,63 @@ def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
 
 
 def rows(name: str, results: Path) -> list[list[str]]:
-    """The table's rows without its head, cell by cell."""
+    """The table's rows without head and rule, cell by cell."""
     lines = [line for line in numbers_of(name, lines_of(results)).splitlines() if line.startswith("| ")]
-    return [line.strip("| ").split(" | ") for line in lines[1:]]
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
 
 
 def test_means_spreads_and_paired_differences(results: Path) -> None:
-    """60 and 90: 75 ± 30/√2. Over FedAvg 10 and 20: 15 ± 10/√2. A half stands after what it was composed of alone."""
-    composed = ["fedssd (m_max = 1)+fedprox × fednova", "digits, iid, 2 clients", "2", "50.00", "+0.00", "1"]
-    assert rows("fedssd", results) == [
-        ["fedssd (m_max = 1)", "digits, iid, 2 clients", "2", "75.00 ± 21.21", "+15.00 ± 7.07", "2"],
-        composed,
-    ]
-    assert rows("fednova", results) == [
-        ["fednova", "digits, iid, 2 clients", "2", "40.00", "−10.00", "1"],
-        composed,
-    ]
+    """60 and 90: 75 ± 30/√2. Over FedAvg 10 and 20: 15, and t of one degree, 12.7062, times 10/2 to each side."""
+    composed = ["fedssd (m_max = 1)+fedprox × fednova", *PLACE, "50.00", "+0.00", "1"]
+    gain = "+15.00 [-48.53, +78.53]"
+    assert rows("fedssd", results) == [["fedssd (m_max = 1)", *PLACE, "75.00 ± 21.21", gain, "2"], composed]
+    assert rows("fednova", results) == [["fednova", *PLACE, "40.00", "-10.00", "1"], composed]
 
 
 def test_fedavg_is_what_nothing_else_has_part_in(results: Path) -> None:
-    assert rows("fedavg", results) == [["fedavg", "digits, iid, 2 clients", "2", "60.00 ± 14.14", "–", "2"]]
+    assert rows("fedavg", results) == [["fedavg", *PLACE, "60.00 ± 14.14", "–", "2"]]
 
 
 def test_another_setting_is_not_compared(results: Path) -> None:
     alone, composed = rows("fedprox", results)
-    assert alone[4] == "–"  # FedAvg was not run at that rate
-    assert composed[4] == "+0.00"
+    assert alone[5] == "–"  # FedAvg was not run at that rate
+    assert composed[5] == "+0.00"
 
 
-def test_another_split_is_not_compared(results: Path, write_run: Callable[..., Path]) -> None:
+def test_splits_of_their_own_and_a_shared_one_are_different_lines(
+    results: Path, write_run: Callable[..., Path]
+) -> None:
+    """FedAvg with seeds 0 and 1 has splits 0 and 1 at 50 and 70 %; on split 1 seed 0 has 90, seed 1 the same 70."""
+    write_run(results / "f-0", "fedavg", 0, [0.1, 0.9], {**PLAIN, "partition_seed": 1})
+    write_run(results / "f-1", "mse", 0, [0.1, 0.8], {**PLAIN, "partition_seed": 1})
+    write_run(results / "f-2", "mse", 1, [0.1, 0.9], PLAIN)
+    assert [(row[2], row[4], row[6]) for row in rows("fedavg", results)] == [
+        ("a split a seed", "60.00 ± 14.14", "2"),
+        ("shared split 1", "80.00 ± 14.14", "2"),
+    ]
+    (mse,) = rows("mse", results)  # seed 1's own split is the shared one, so that it says nothing beside it
+    assert (mse[2], mse[4], mse[6]) == ("shared split 1", "85.00 ± 7.07", "2")
+    assert mse[5].startswith("+5.00 [")  # −10 and +20
+
+
+def test_a_split_that_fedavg_was_not_run_on_is_not_compared(results: Path, write_run: Callable[..., Path]) -> None:
     write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "partition_seed": 7})
     write_run(results / "f-1", "mse", 1, [0.1, 0.9], PLAIN)
-    assert [row[4] for row in rows("mse", results)] == ["+20.00"]  # seed 1 alone
+    assert [(row[2], row[5]) for row in rows("mse", results)] == [("shared split 7", "–"), ("a split a seed", "+20.00")]
+
+
+def test_a_longer_fedavg_stands_for_a_shorter_one(results: Path, write_run: Callable[..., Path]) -> None:
+    """After one round FedAvg has 10 %; a run of one round goes before it, and a shorter one stands for nothing."""
+    write_run(results / "f-0", "mse", 0, [0.3], PLAIN)
+    write_run(results / "f-1", "mse", 0, [0.1, 0.2, 0.3], PLAIN)
+    assert [(row[3], row[5]) for row in rows("mse", results)] == [("1", "+20.00"), ("3", "–")]
+    write_run(results / "f-2", "fedavg", 0, [0.25], PLAIN)
+    assert [(row[3], row[5]) for row in rows("mse", results)] == [("1", "+5.00"), ("3", "–")]
+
+
+def test_other_kernels_are_another_line(results: Path, write_run: Callable[..., Path]) -> None:
+    write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "kernels": "off"})
+    assert [(row[1], row[5]) for row in rows("mse", results)] == [("digits, iid, 2 clients, kernels off", "–")]
 
 
 def test_what_a_study_varied_is_left_out(results: Path, write_run: Callable[..., Path]) -> None:

@@ -9,7 +9,8 @@ import math
 import pytest
 from scipy import stats
 
-from fedssd.report.paired import Rival, as_content, as_csv, as_latex, as_markdown, as_text, pair, t_quantile
+from fedssd.report.paired import Rival, as_content, as_csv, as_latex, as_markdown, as_text, pair
+from fedssd.report.student import t_quantile
 
 pytestmark = pytest.mark.quick
 

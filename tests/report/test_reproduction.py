@@ -5,18 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from fedssd.experiment.cells import cells_of, places_of
-from fedssd.experiment.paper import EXPERIMENTS, Published
+from fedssd.experiment.finished import finished_cells
+from fedssd.experiment.paper import ABLATION, EXPERIMENTS, Published
 from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
 
 pytestmark = pytest.mark.quick
 
-FEDAVG = Compared("fedavg", (68.0, 70.0), (90, 80), Published(70.49, 0.23, 100))
-FEDSSD = Compared("fedssd", (75.0, 75.2, 75.4), (30, None, 40), Published(73.38, 0.46, 33))
+FEDAVG = Compared("fedavg", (68.0, 70.0), (90, 80), Published(70.49, 0.23, 100), tried=100)
+FEDSSD = Compared("fedssd", (75.0, 75.2, 75.4), (30, None, 40), Published(73.38, 0.46, 33), tried=100)
 ALONE = Compared("moon", (71.0,), (), Published(71.27, 0.14, 62))
 SIDE = Side("CIFAR-10", (FEDAVG, FEDSSD, ALONE, Compared("fedntd", (), (), Published(70.99, 0.24, 51))))
 
@@ -40,25 +43,48 @@ def test_fedavg_is_flagged_beyond_a_point() -> None:
 def test_the_markdown_has_every_figure() -> None:
     text = markdown([SIDE])
     assert "| FedAvg | 69.00 ± 1.41 (2) | 70.49 ± 0.23 | -1.49 † ⚑ | 85 | 100 |" in text
-    assert "| FedSSD | 75.20 ± 0.20 (3) | 73.38 ± 0.46 | +1.82 † | 35 (2/3) | 33 |" in text
+    assert "| FedSSD | 75.20 ± 0.20 (3) | 73.38 ± 0.46 | +1.82 † | 40 (2/3) | 33 |" in text  # 30, 40, more than 100
     assert "| MOON | 71.00 (1) | 71.27 ± 0.14 | -0.27 | – | 62 |" in text
     assert "| FedNTD | not run | 70.99 ± 0.24 | – | – | 51 |" in text
     assert "FedAvg itself first hits that value in round 85" in text
     assert "more than 1 from the published figure" in text
 
 
+def test_a_fedavg_that_the_split_was_chosen_for_is_no_evidence(done: dict[str, Path]) -> None:
+    for changes, said in (({}, True), ({"partition_seed": "3"}, False)):
+        (place,) = places_of(EXPERIMENTS["table1"], changes, dataset="cifar10")
+        (side,) = compare_with_paper([place], done if said else {}, [0, 1])
+        assert side.split_chosen == said
+        assert ("no evidence that the setting is the paper's" in markdown([side])) == said
+    (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar100")
+    assert not compare_with_paper([place], {}, [0])[0].split_chosen
+
+
 def test_where_digits_stand_in_nothing_is_subtracted() -> None:
-    text = markdown([SIDE], "digits")
+    """In no form do figures on digits pass for the paper's data, or for a difference to its figures."""
+    small = replace(SIDE, stand_in="digits")
+    text = markdown([small])
     assert "**CIFAR-10**, on digits in its stead" in text
     assert "difference" not in text
     assert "⚑" not in text
+    for row in csv.DictReader(io.StringIO(as_csv([small]))):
+        assert row["setting"] == "CIFAR-10, on digits in its stead"
+        assert (row["difference"], row["stands_out"]) == ("", "")
+    table = latex(EXPERIMENTS["table1"], [small])
+    assert r"Method & CIFAR-10, on digits in its stead \\" in table
+    assert r"FedSSD & 75.20$\pm 0.20$ \\" in table
+    assert "73.38" not in table
+    assert "dagger" not in table
 
 
 def test_the_csv_has_a_line_a_cell() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv([SIDE]))))
     assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon", "fedntd"]
     assert float(rows[0]["difference"]) == pytest.approx(-1.49)
-    assert (rows[1]["seeds"], rows[1]["rounds"], rows[1]["reached"], rows[1]["paper_rounds"]) == ("3", "35", "2", "33")
+    assert (rows[1]["seeds"], rows[1]["rounds"], rows[1]["reached"], rows[1]["paper_rounds"]) == ("3", "40", "2", "33")
+    late = replace(FEDSSD, rounds=(None, None, 40))
+    (row,) = csv.DictReader(io.StringIO(as_csv([Side("CIFAR-10", (late,))])))
+    assert (row["rounds"], row["reached"]) == ("", "1")  # more than all rounds
     assert (rows[3]["accuracy"], rows[3]["difference"], rows[3]["stands_out"]) == ("", "", "0")
 
 
@@ -125,10 +151,29 @@ def test_the_documentation_shows_what_there_is_and_names_what_is_not(done: dict[
         12.7062 * 450**0.5 / 2**0.5
     )  # Student's t for one degree of freedom; +20 and −10 points differ by 450^½ from 5
     lead = f"+5.00 [{5 - half:+.2f}, {5 + half:+.2f}] | +2.89"
-    assert f"| FedSSD | 70.00 ± 14.14 (2) | 73.38 ± 0.46 | -3.38 | {lead} | 1 (1/2) | 33 |" in text
+    assert (
+        f"| FedSSD | 70.00 ± 14.14 (2) | 73.38 ± 0.46 | -3.38 | {lead} | > 50.5 (1/2) | 33 |" in text
+    )  # in round 1 of 100, and never
     assert "| MOON | not run |" in text
     # four runs of two rounds of two seconds
     assert "| CIFAR-10 | some card · torch 2.11 · commit abc | 0: `s0`, 1: `s1` | 16 |" in text
     assert "Not run yet: CIFAR-100 (`table1-cifar100`), TinyImageNet (`table1-tiny-imagenet`)." in text
     nothing = section(EXPERIMENTS["participation"], done, range(10))
     assert nothing.startswith("Not run yet: CIFAR-10, C = 0.1")
+
+
+def test_what_the_page_says_of_table_3_is_what_the_runs_say() -> None:
+    """The paragraph under the table names no figures; these are its claims."""
+    root = Path(__file__).parents[2]
+    done = finished_cells([root / "results" / "paper", root / "results" / "cifar10"])
+    sides = compare_with_paper(places_of(EXPERIMENTS["table3"], {}), done, range(10))
+    kl, mse, fedssd = ([cell for side in sides for cell in side.cells if cell.method == m] for m in ABLATION)
+    assert {len(cell.accuracies) for cell in (*kl, *mse, *fedssd[1:])} == {3}
+    assert len(fedssd[0].accuracies) == 10
+    assert [cell.lead.clear and fmean(cell.lead.gains) > 0 for cell in mse] == [True, True, False]
+    assert all(abs(cell.difference or 0.0) < 1 for cell in (*mse, *kl[1:]))
+    assert 1 < abs(kl[0].difference or 0.0) < 1.5
+    assert not any(cell.lead.clear for cell in (*kl, *fedssd))
+    assert (fedssd[0].difference or 0.0) < -3
+    page = (root / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert "plain MSE at the two\nsmaller weights leads FedAvg here" in page

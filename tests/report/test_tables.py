@@ -7,13 +7,25 @@ import io
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from fedssd.report.figures import learning_curves, nice_ticks, spaced
-from fedssd.report.tables import COLUMNS, as_csv, as_markdown, as_text, first_reaching, outstanding, remarks, tabulate
+from fedssd.report.records import read
+from fedssd.report.tables import (
+    COLUMNS,
+    as_csv,
+    as_markdown,
+    as_text,
+    first_reaching,
+    outstanding,
+    reached,
+    remarks,
+    tabulate,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -45,6 +57,7 @@ RESULTS = [
     run("moon", 0, [0.50, 0.71, 0.69], megabytes=3),  # reaches 0.70 in round 2
     run("moon", 1, [0.50, 0.60, 0.73], megabytes=3),  # never reaches 0.74
 ]
+RESULTS_FOLDER = Path(__file__).parents[2] / "results"
 COLUMN = {column.key: column for column in COLUMNS}
 
 
@@ -72,20 +85,56 @@ def test_what_stands_out() -> None:
     assert outstanding(table, COLUMN["bytes_up"]) is None
 
 
-def test_a_gain_within_two_standard_errors_does_not_stand_out() -> None:
-    # Gains of 0.01 and 0.05: mean 0.03, standard error 0.02, and 0.03 < 2 · 0.02.
-    runs = [run("fedavg", 0, [0.7]), run("fedavg", 1, [0.7]), run("fedssd", 0, [0.71]), run("fedssd", 1, [0.75])]
-    assert outstanding(tabulate(runs), COLUMN["final_acc"]) is None
-    # Gains of 0.03 and 0.05: mean 0.04, standard error 0.01.
-    runs[2] = run("fedssd", 0, [0.73])
-    assert outstanding(tabulate(runs), COLUMN["final_acc"]) is not None
+def test_what_three_seeds_do_not_tell_from_chance_does_not_stand_out() -> None:
+    """Student's t of two degrees is 4.3027 standard errors, and of gains that rise by 0.01 that is 0.0248."""
+
+    def gaining(*gains: float) -> list[Run]:
+        plain = [run("fedavg", seed, [0.7]) for seed in range(3)]
+        return plain + [run("fedssd", seed, [0.7 + gain]) for seed, gain in enumerate(gains)]
+
+    assert outstanding(tabulate(gaining(0.01, 0.02, 0.03)), COLUMN["final_acc"]) is None  # 0.02 on average
+    table = tabulate(gaining(0.02, 0.03, 0.04))
+    best = outstanding(table, COLUMN["final_acc"])
+    assert best is not None
+    assert best.method == "fedssd"
+    assert any("95 % interval (Student's t)" in line for line in remarks(table))
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        ([30, 40, 70], "40"),
+        ([30, None, 40], "40 (2/3)"),  # not 35: whoever fails is not left out
+        ([None, 40, None], "> 100 (1/3)"),
+        ([None, 80], "> 90 (1/2)"),  # between 80 and more than 100
+        ([None, 20, 30, 80], "55 (3/4)"),
+        ([None], "> 100 (0/1)"),
+    ],
+)
+def test_a_seed_that_never_reaches_it_counts_as_beyond_all_rounds(first: list[float | None], text: str) -> None:
+    found = reached(first, [100] * len(first))
+    assert found is not None
+    assert str(found) == text
+
+
+def test_rounds_are_a_median_and_unknown_where_that_never_came() -> None:
+    runs = [run(method, seed, [acc, acc]) for method, acc in (("fedavg", 0.7), ("moon", 0.6)) for seed in range(3)]
+    runs[-1] = run("moon", 2, [0.6, 0.8])
+    table = tabulate(runs)
+    assert "| moon | 66.67 ± 11.55 | 66.67 | > 2 (1/3) |" in as_markdown(table)
+    assert "a seed that never reached it counting as more than all rounds" in as_markdown(table)
+    plain, moon = csv.DictReader(io.StringIO(as_csv(table)))
+    assert (plain["rounds_to_baseline_median"], plain["rounds_to_baseline_reached"]) == ("1", "3")
+    assert (moon["rounds_to_baseline_median"], moon["rounds_to_baseline_reached"]) == ("", "1")
+    assert reached([], []) is None
 
 
 def test_text() -> None:
     lines = as_text(tabulate(RESULTS)).splitlines()
     assert lines[1].split()[:2] == ["method", "accuracy"]
     assert lines[3].split() == ["fedavg", "72.00", "±", "2.83", "73.00", "2.5", "50.00", "22.00", "2.0", "4.0"]
-    assert lines[5].split()[-6:] == ["2.0", "(1/2)", "50.00", "21.00", "3.0", "6.0"]
+    assert lines[5].split()[-6:] == ["2.5", "(1/2)", "50.00", "21.00", "3.0", "6.0"]
+    assert "> 2.5 (1/2)" in lines[5]  # 2, and more than 3
     assert lines[4].split()[1] == "*82.00"
     bold = as_text(tabulate(RESULTS), colour=True).splitlines()
     assert "\x1b[1m82.00 ± 2.83\x1b[0m" in bold[4]
@@ -101,7 +150,7 @@ def test_markdown_and_csv() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon"]
     assert float(rows[1]["final_acc_mean"]) == pytest.approx(0.82)
-    assert rows[2]["rounds_to_baseline_std"] == ""  # one seed reached it: no spread
+    assert rows[2]["rounds_to_baseline_median"] == ""  # of two seeds one reached it: beyond
 
 
 def test_without_fedavg_one_seed_or_local_accuracy() -> None:
@@ -128,6 +177,20 @@ def test_no_gap_is_not_minus_nothing() -> None:
 def test_rounds_without_evaluation_are_passed_over() -> None:
     assert first_reaching([{"round": 1}, {"round": 2, "global": {"acc": 0.9}}], 0.8) == 2
     assert first_reaching([{"round": 1}], 0.0) is None
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS_FOLDER.rglob("table.csv")), ids=lambda file: file.parent.name)
+def test_a_committed_table_is_that_of_the_runs_beside_it(file: Path) -> None:
+    """A run's folder is named after its row and its seed; benchmarks/ has what writes the tables again."""
+    found = []
+    for summary in file.parent.glob("*/summary.json"):
+        record, row = read(summary.parent), summary.parent.name.rpartition("-")[0].replace("-with-", " × ")
+        found.append(Run(record.rounds, {**record.summary, "method": row}))
+    again = tabulate(found)
+    assert sorted(as_csv(again).splitlines()) == sorted(file.read_text(encoding="utf-8").splitlines())
+    *_, written = file.with_suffix(".md").read_text(encoding="utf-8").splitlines()
+    *_, told = as_markdown(again).splitlines()
+    assert written == told
 
 
 def elements(svg: str, kind: str, style: str) -> list[ElementTree.Element]:

@@ -15,7 +15,7 @@ from fedssd.cli import flags, places
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
 from fedssd.cli.report import leave_report
-from fedssd.cli.run import as_flags, setting
+from fedssd.cli.run import as_flags, opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
@@ -82,7 +82,7 @@ def train(
 
     opening = f"{places.many(len(methods), 'method')} × {places.many(len(seeds), 'seed')}"
     try:
-        with listening(args.quiet, f"{opening} on {setting(recipe)}") as listen:
+        with listening(args.quiet, opened(f"{opening} on {setting(recipe)}", recipe, methods)) as listen:
             results = compare(recipe, methods, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None

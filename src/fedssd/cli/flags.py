@@ -46,8 +46,8 @@ def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str]
         "--profile",
         default="",
         metavar="NAME",
-        help="for what neither flags nor recipe say: paper-printed, all that the paper prints for the data, or paper, "
-        "with the pipeline that comes closest to its FedAvg, too",
+        help="Table 1's recipe and the paper's strengths, for what neither flags nor recipe say: paper-printed; or "
+        "paper, where the pipeline that comes closest to its FedAvg replaces the recipe's, too",
     )
     group.add_argument(
         "--set",

@@ -66,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.cells import cells_of, places_of
     from fedssd.experiment.finished import finished_runs
-    from fedssd.experiment.paper import STUDY, experiments
+    from fedssd.experiment.paper import EVERYTHING, STUDY, experiments
     from fedssd.experiment.reproduce import alone
     from fedssd.report.paper import need_matplotlib, write_figures
 
@@ -75,8 +75,8 @@ def main(args: argparse.Namespace) -> int:
         from fedssd.cli import study
 
         return study.main(args)
-    for flag in ("only", "plan"):
-        if getattr(args, flag):
+    for flag, given in (("part", args.part != EVERYTHING), ("only", args.only), ("plan", args.plan)):
+        if given:
             raise UsageError(f"fedssd reproduce: --{flag} is for the study")
     wanted, small = experiments(args.name), args.scale == "small"
     if args.figures:
@@ -172,8 +172,8 @@ def _write(
             runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
             texts[f"{name}.csv"] = figure_data.OF_RUNS[name](runs)
         else:
-            sides = reproduction.compare_with_paper(columns, done, seeds, methods)
-            texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides, stand_in)}"
+            sides = reproduction.compare_with_paper(columns, done, seeds, methods, stand_in)
+            texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides)}"
             texts[f"{name}.csv"] = reproduction.as_csv(sides)
             texts[f"{name}.tex"] = reproduction.latex(experiment, sides)
     for file, text in texts.items():

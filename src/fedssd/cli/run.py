@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,8 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
     from fedssd.experiment.run import run_recipe
 
     try:
-        with listening(args.quiet, f"{recipe.method} on {setting(recipe)}") as listen:
+        opening = opened(f"{recipe.method} on {setting(recipe)}", recipe, [recipe.method])
+        with listening(args.quiet, opening) as listen:
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None
@@ -77,6 +79,13 @@ def setting(recipe: Recipe) -> str:
     share = "" if recipe.participation == 1 else f", {recipe.participation:g} of them a round"
     rounds, epochs = places.many(recipe.rounds, "round"), places.many(recipe.epochs, "epoch")
     return f"{recipe.data}, {recipe.partition}, {places.many(recipe.clients, 'client')}{share}, {rounds} of {epochs}"
+
+
+def opened(text: str, recipe: Recipe, methods: Sequence[str], given: Collection[str] = ()) -> str:
+    """What is about to run, and which strengths it takes from the study, if any."""
+    from fedssd.experiment.profiles import remark_on_strengths
+
+    return "\n".join(filter(None, (text, remark_on_strengths(recipe, methods, given))))
 
 
 def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:

@@ -17,7 +17,7 @@ from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
 from fedssd.cli.report import leave_report
-from fedssd.cli.run import setting
+from fedssd.cli.run import opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.many import Cell
@@ -82,7 +82,7 @@ def train(
     count = math.prod(map(len, grid.values()))
     opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"
     try:
-        with listening(args.quiet, opening) as listen:
+        with listening(args.quiet, opened(opening, recipe, [recipe.method], grid)) as listen:
             cells = sweep(recipe, grid, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None

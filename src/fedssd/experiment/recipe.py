@@ -136,7 +136,7 @@ def load_recipe(
     """A recipe from a TOML file and/or given values; what is given wins, and all of it is checked.
 
     ``others`` are further methods that the recipe will be used with, so that it may carry their options. A ``profile``
-    has values for what neither the file nor the caller says.
+    has values for what neither the file nor the caller says, and may have a pipeline that replaces the file's.
     """
     content: dict[str, Any] = {}
     if path is not None:
@@ -144,19 +144,19 @@ def load_recipe(
     where = f"recipe {path}" if path else "recipe"
     recipe = merge(Recipe(), content, where)
     if profile:
-        recipe = _above(profile, content, where, merge(recipe, overrides, "command line"), others)
+        recipe = _with_profile(profile, content, where, merge(recipe, overrides, "command line"), others)
     refuse_unused(
         merge(recipe, {k: v for k, v in overrides.items() if "." not in k}, "command line"), overrides, others
     )
     return check(merge(recipe, overrides, "command line"), others)
 
 
-def _above(profile: str, content: Mapping[str, Any], where: str, asked: Recipe, others: Sequence[str]) -> Recipe:
-    """A file's content on top of a profile's values for the data and methods that are asked for."""
-    from fedssd.experiment.profiles import profile_values
+def _with_profile(name: str, content: Mapping[str, Any], where: str, asked: Recipe, others: Sequence[str]) -> Recipe:
+    """A file's content between a profile's values for the data and methods that are asked for and its pipeline."""
+    from fedssd.experiment.profiles import pipeline, profile_values
 
-    values = profile_values(profile, asked.data, others or (asked.method,))
-    return merge(merge(Recipe(), values, f"profile {profile}"), content, where)
+    below, said = profile_values(name, asked.data, others or (asked.method,)), f"profile {name}"
+    return merge(merge(merge(Recipe(), below, said), content, where), pipeline(name, asked.data), said)
 
 
 def refuse_unused(recipe: Recipe, keys: Iterable[str], others: Sequence[str] = ()) -> None:

@@ -12,33 +12,71 @@ from typing import Any
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
 from fedssd.experiment.repeats import newest_last
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.report.markdown import table
+from fedssd.report.paired import pair
 from fedssd.report.tables import BASELINE
+from fedssd.report.wording import interval
 
-OWN = {"method", "server", "head", "seed", "partition_seed", "evaluate_local"}  # what runs of one setting may differ in
-SETTING = [key for key in KEYS if key not in OWN | set(MACHINE)]
-ABOUT = "Mean ± standard deviation over seeds; beside FedAvg: of the differences seed by seed, in the same setting."
-HEADS = ("method", "setting", "rounds", "final accuracy %", "beside FedAvg, points", "seeds")
+# What runs may differ in and still be on one task; lines part by split, by length and by how they were computed.
+FREE = {"method", "server", "head", "seed", "partition_seed", "evaluate_local", "rounds", *MACHINE} - {"kernels"}
+TASK = [key for key in KEYS if key not in FREE]
+A_SPLIT_A_SEED = -1
+HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "less FedAvg [95 %]", "seeds")
+ABOUT = (
+    "Final accuracy: mean ± standard deviation over seeds. Less FedAvg: paired by seed on the same split, 95 % by "
+    "Student's t, *: the interval leaves out zero; of a FedAvg that ran longer, after as many rounds. Lines with a "
+    "split a seed and on a shared split are not to be compared: one has the splits' spread in it, the other one "
+    "split's luck."
+)
 
-Draw = tuple[int, int]  # the seeds of a run and of its split
+
+@dataclass(frozen=True)
+class Finished:
+    """A run with all its rounds."""
+
+    recipe: Recipe
+    folder: Path
+    accuracy: float  # percent, of the last round
+    diverged: bool
+
+    @property
+    def split(self) -> int:
+        """The seed of its split."""
+        return self.recipe.seed if self.recipe.partition_seed < 0 else self.recipe.partition_seed
+
+    @property
+    def task(self) -> tuple[Any, ...]:
+        """What FedAvg has to share to be compared with."""
+        return tuple(getattr(self.recipe, key) for key in TASK)
+
+    def after(self, rounds: int) -> float | None:
+        """Its accuracy after some of its rounds, as the run of that length would have ended."""
+        if rounds == self.recipe.rounds:
+            return self.accuracy
+        _, *lines = map(json.loads, (self.folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines())
+        return next(
+            (100 * line["global"]["acc"] for line in lines if line["round"] == rounds and "global" in line), None
+        )
 
 
 @dataclass
 class Line:
-    """The finished runs of one pair of halves in one setting."""
+    """The finished runs of one pair of halves on one task: on one split, or with a split for each seed."""
 
     recipe: Recipe
-    accuracies: dict[Draw, float] = field(default_factory=dict)  # percent
-    diverged: set[Draw] = field(default_factory=set)
+    task: tuple[Any, ...]
+    split: int
+    runs: dict[int, Finished] = field(default_factory=dict)  # by seed
+
+    @property
+    def accuracies(self) -> dict[int, float]:
+        """Percent, by seed."""
+        return {seed: run.accuracy for seed, run in self.runs.items()}
 
     @property
     def halves(self) -> list[str]:
         """Everything beside FedAvg, the server half last."""
         return [name for name in (*self.recipe.method.split("+"), self.recipe.server) if name != BASELINE]
-
-    @property
-    def setting(self) -> tuple[Any, ...]:
-        """What FedAvg has to share to be compared with."""
-        return tuple(getattr(self.recipe, key) for key in SETTING)
 
     def concerns(self, name: str) -> bool:
         """Whether a method has part in it; FedAvg has where nothing else does."""
@@ -73,50 +111,74 @@ class Line:
 
 
 def lines_of(results: Path, besides: Path | None = None) -> list[Line]:
-    """All finished runs below a folder, of repeats the one begun last; ``besides`` a folder of it, as a study has."""
+    """All finished runs below a folder, of repeats the one begun last; ``besides`` a folder of it, as a study has.
+
+    A run whose seed is that of a split which others share is on that split, and where its method also ran with a split
+    for each seed, among those too: it is what either way of splitting gives.
+    """
+    runs = _finished(results, besides)
+    shared = {(repr(run.task), run.split) for run in runs if run.split != run.recipe.seed}
     found: dict[str, Line] = {}
-    runs = (file.parent for file in results.rglob("summary.json"))
-    for run in newest_last(run for run in runs if besides is None or besides not in run.parents):
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-        if summary["rounds"] < summary["of_rounds"] or "final" not in summary:
-            continue
-        recipe = load_recipe(run / "recipe.toml", {})
-        fresh = Line(recipe)
-        line = found.setdefault(
-            repr((recipe.method, recipe.server, recipe.options, recipe.kernels, fresh.setting)), fresh
-        )
-        draw = (recipe.seed, recipe.partition_seed)
-        line.accuracies[draw] = 100 * summary["final"]["acc"]
-        line.diverged |= {draw} if "diverged" in summary else set()
-    return list(found.values())
+    for run in runs:
+        recipe = run.recipe
+        own = [A_SPLIT_A_SEED] if run.split == recipe.seed else []
+        for split in (*own, *([run.split] if (repr(run.task), run.split) in shared else [])):
+            key = repr((recipe.method, recipe.server, recipe.options, run.task, recipe.rounds, split))
+            found.setdefault(key, Line(recipe, run.task, split)).runs[recipe.seed] = run
+    return [
+        line
+        for line in found.values()
+        if line.split != A_SPLIT_A_SEED or any((repr(r.task), r.split) not in shared for r in line.runs.values())
+    ]
+
+
+def _finished(results: Path, besides: Path | None) -> list[Finished]:
+    found = []
+    folders = (file.parent for file in results.rglob("summary.json"))
+    for folder in newest_last(one for one in folders if besides is None or besides not in one.parents):
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        if summary["rounds"] == summary["of_rounds"] and "final" in summary:
+            recipe = load_recipe(folder / "recipe.toml", {})
+            found.append(Finished(recipe, folder, 100 * summary["final"]["acc"], "diverged" in summary))
+    return found
 
 
 def numbers_of(name: str, lines: Sequence[Line]) -> str:
-    """The page's table: the method alone first, then its compositions."""
-    mine = sorted((line for line in lines if line.concerns(name)), key=lambda line: len(line.halves) > 1)
+    """The page's table: the method alone first, then its compositions, lines that differ by the split together."""
+    mine = [line for line in lines if line.concerns(name)]
+    first = list(dict.fromkeys((line.label, line.words, line.recipe.rounds) for line in mine))
+    mine.sort(key=lambda line: (len(line.halves) > 1, first.index((line.label, line.words, line.recipe.rounds))))
     if not mine:
         return "Nothing measured yet.\n"
-    shown = [f"| {' | '.join(HEADS)} |", "|---|---|---:|---:|---:|---:|"]
-    for line in mine:
-        spread = _spread(list(line.accuracies.values()))
-        seeds = f"{len(line.accuracies)}" + (f", {len(line.diverged)} diverged" if line.diverged else "")
-        cells = (line.label, line.words, str(line.recipe.rounds), spread, _beside(line, lines), seeds)
-        shown.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*shown, "", ABOUT, ""])
+    return "\n".join([table(HEADS, [_cells(line, lines) for line in mine], left=3), ABOUT, ""])
+
+
+def _cells(line: Line, lines: Sequence[Line]) -> list[str]:
+    split = "a split a seed" if line.split == A_SPLIT_A_SEED else f"shared split {line.split}"
+    diverged = sum(run.diverged for run in line.runs.values())
+    seeds = f"{len(line.runs)}" + (f", {diverged} diverged" if diverged else "")
+    spread = _spread(list(line.accuracies.values()))
+    return [line.label, line.words, split, str(line.recipe.rounds), spread, _beside(line, lines), seeds]
 
 
 def _beside(line: Line, lines: Sequence[Line]) -> str:
-    """The gain over FedAvg's runs with the same seeds and splits; a dash for FedAvg itself and where it was not run."""
-    base = next((one for one in lines if one.concerns(BASELINE) and one.setting == line.setting), None)
-    if base is None or base is line:
+    """The gain over FedAvg's runs with the same seeds and splits; a dash for FedAvg itself and where it was not run.
+
+    A longer run of FedAvg stands for one of as many rounds, where there is none.
+    """
+    if line.concerns(BASELINE):
         return "–"
-    gains = [acc - base.accuracies[draw] for draw, acc in line.accuracies.items() if draw in base.accuracies]
-    return _spread(gains, "+") if gains else "–"
+    rounds = line.recipe.rounds
+    like = [one for one in lines if one.concerns(BASELINE) and (one.task, one.split) == (line.task, line.split)]
+    base: dict[int, float] = {}
+    for one in sorted(like, key=lambda one: (one.recipe.rounds == rounds, one.recipe.rounds)):
+        after = {seed: run.after(rounds) for seed, run in one.runs.items() if one.recipe.rounds >= rounds}
+        base |= {seed: accuracy for seed, accuracy in after.items() if accuracy is not None}
+    return interval(pair(BASELINE, base, line.accuracies))
 
 
-def _spread(values: Sequence[float], sign: str = "") -> str:
-    text = f"{fmean(values):{sign}.2f}".replace("-", "−")
-    return f"{text} ± {stdev(values):.2f}" if len(values) > 1 else text
+def _spread(values: Sequence[float]) -> str:
+    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def _short(value: Any) -> str:

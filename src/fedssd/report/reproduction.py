@@ -15,11 +15,12 @@ from fedssd.report.figures import NAMES as PAPER_NAMES
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival, pair
 from fedssd.report.records import Record, read
-from fedssd.report.tables import BASELINE, first_reaching
+from fedssd.report.tables import BASELINE, Reached, first_reaching, reached
 from fedssd.report.wording import interval
 
 FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
+SPLIT_CHOSEN = ("table1-cifar10", 1)  # the column whose FedAvg decided which split all recipes have, and that split
 NOBODY = Rival(BASELINE, (), ())
 
 
@@ -33,6 +34,7 @@ class Compared:
     theirs: Published | None
     lead: Rival = NOBODY  # against FedAvg of the same seeds
     published_lead: float | None = None  # the published figure less the published FedAvg
+    tried: int = 0  # how many rounds a run has
 
     @property
     def mean(self) -> float | None:
@@ -55,6 +57,11 @@ class Compared:
         return abs(self.difference) > max(self.std, self.theirs.spread)
 
     @property
+    def reached(self) -> Reached | None:
+        """T: the median over seeds, one that never reaches FedAvg's accuracy counting as beyond all rounds."""
+        return reached(self.rounds, [self.tried] * len(self.rounds))
+
+    @property
     def far_off(self) -> bool:
         """Whether this is FedAvg, more than a point from the published figure: the setting may not be the paper's."""
         return self.method == BASELINE and self.difference is not None and abs(self.difference) > FAR_OFF
@@ -62,18 +69,34 @@ class Compared:
 
 @dataclass(frozen=True)
 class Side:
-    """One column: a setting and its cells."""
+    """One column: a setting and its cells; where a dataset stands in for the paper's, nothing is subtracted."""
 
     title: str
     cells: tuple[Compared, ...]
+    stand_in: str = ""
+    split_chosen: bool = False  # for FedAvg's nearness to the published figure
+
+    @property
+    def heading(self) -> str:
+        """The paper's column, and what it was run on in its stead."""
+        return f"{self.title}, on {self.stand_in} in its stead" if self.stand_in else self.title
 
 
 def compare_with_paper(
-    places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[int], methods: Sequence[str] | None = None
+    places: Sequence[Place],
+    done: Mapping[str, Path],
+    seeds: Sequence[int],
+    methods: Sequence[str] | None = None,
+    stand_in: str = "",
 ) -> list[Side]:
-    """Every column's cells as far as they are finished."""
+    """Every column's cells as far as they are finished; ``stand_in`` is what was run in place of the paper's data."""
     return [
-        Side(place.column.title, tuple(_compared(place, method, done, seeds) for method in place.column.methods))
+        Side(
+            place.column.title,
+            tuple(_compared(place, method, done, seeds) for method in place.column.methods),
+            stand_in,
+            (place.column.recipe, place.base.partition_seed) == SPLIT_CHOSEN,
+        )
         for place in places
         if methods is None or set(methods) & set(place.column.methods)
     ]
@@ -87,15 +110,16 @@ def _compared(place: Place, method: str, done: Mapping[str, Path], seeds: Sequen
     ours, baseline = runs(method), runs(BASELINE)
     found, base = ({seed: 100 * run.summary["final"]["acc"] for seed, run in some.items()} for some in (ours, baseline))
     paired = [(run, baseline[seed]) for seed, run in ours.items() if seed in baseline]
-    reached = tuple(first_reaching(run.rounds, base.summary["final"]["acc"]) for run, base in paired)
+    first = tuple(first_reaching(run.rounds, base.summary["final"]["acc"]) for run, base in paired)
     theirs, null = (place.column.published.get(name) for name in (method, BASELINE))
     return Compared(
         method,
         tuple(found.values()),
-        reached,
+        first,
         theirs,
         NOBODY if method == BASELINE else pair(BASELINE, base, found),
         theirs.accuracy - null.accuracy if theirs and null and method != BASELINE else None,
+        place.base.rounds,
     )
 
 
@@ -104,14 +128,14 @@ def _with(place: Place, method: str) -> Place:
     return Place(replace(place.column, methods=(method,)), place.base)
 
 
-def markdown(sides: Sequence[Side], stand_in: str = "") -> str:
+def markdown(sides: Sequence[Side]) -> str:
     """A table for each column; where a dataset stands in for the paper's, it is named and nothing is subtracted."""
-    return "\n".join(_section(side, stand_in) for side in sides)
+    return "\n".join(map(_section, sides))
 
 
-def _section(side: Side, stand_in: str) -> str:
+def _section(side: Side) -> str:
     printed = any(cell.theirs for cell in side.cells)
-    compared = printed and not stand_in
+    compared = printed and not side.stand_in
     columns: dict[str, Callable[[Compared], str]] = {
         "method": lambda cell: NAMES.get(cell.method, cell.method),
         "ours %": ours,
@@ -128,7 +152,7 @@ def _section(side: Side, stand_in: str) -> str:
         columns["T"] = rounds
     if any(cell.theirs and cell.theirs.rounds for cell in side.cells):
         columns["paper's T"] = _their_rounds
-    title = f"**{side.title}**" + (f", on {stand_in} in its stead" if stand_in else "")
+    title = f"**{side.title}**{side.heading.removeprefix(side.title)}"
     shown = table(list(columns), [[show(cell) for show in columns.values()] for cell in side.cells])
     return "\n".join([title, "", shown, *(f"{note}." for note in notes(side, compared)), ""])
 
@@ -142,14 +166,8 @@ def ours(cell: Compared) -> str:
 
 
 def rounds(cell: Compared) -> str:
-    """Mean rounds to FedAvg's final accuracy, and on how many seeds it was reached where not on all."""
-    reached = [number for number in cell.rounds if number is not None]
-    if not cell.rounds:
-        return "–"
-    if not reached:
-        return f"– (0/{len(cell.rounds)})"
-    partly = "" if len(reached) == len(cell.rounds) else f" ({len(reached)}/{len(cell.rounds)})"
-    return f"{fmean(reached):.0f}{partly}"
+    """T, and on how many seeds FedAvg's accuracy was reached where not on all."""
+    return "–" if cell.reached is None else str(cell.reached)
 
 
 def theirs(cell: Compared) -> str:
@@ -185,16 +203,23 @@ def notes(side: Side, compared: bool) -> list[str]:
     if any(cell.rounds for cell in side.cells):
         own = next((cell for cell in side.cells if cell.method == BASELINE), None)
         null = f"; FedAvg itself first hits that value in round {rounds(own)}" if own and own.rounds else ""
-        found.append(f"T: rounds to FedAvg's final accuracy, paired by seed{null}")
+        found.append(f"T: rounds to FedAvg's final accuracy, paired by seed, median{null}")
+    if any(None in cell.rounds for cell in side.cells):
+        found.append("(k/n): k of n seeds reached it, and the others count in the median as more than all rounds")
     if compared and any(cell.stands_out for cell in side.cells):
         found.append("†: larger than both spreads")
     if compared and any(cell.far_off for cell in side.cells):
         found.append(f"⚑: our FedAvg is more than {FAR_OFF:g} from the published figure")
+    if compared and side.split_chosen and any(c.method == BASELINE and c.difference is not None for c in side.cells):
+        found.append(
+            "That FedAvg is near the published figure is no evidence that the setting is the paper's: the split was "
+            "chosen for that"
+        )
     return found
 
 
 def as_csv(sides: Sequence[Side]) -> str:
-    """One line a cell, in percent and rounds; empty where nothing is known."""
+    """One line a cell, in percent and rounds; empty where nothing is known, and T where it is beyond all rounds."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     heads = (
@@ -204,39 +229,42 @@ def as_csv(sides: Sequence[Side]) -> str:
     writer.writerow(heads.split())
     for side in sides:
         for cell in side.cells:
-            reached = [number for number in cell.rounds if number is not None]
+            found = cell.reached or Reached(0, True, 0, 0)
             paper = cell.theirs or (None, None, None)
-            numbers = [cell.mean, cell.std, fmean(reached) if reached else None]
+            numbers = [cell.mean, cell.std, None if found.beyond else found.rounds]
             lead = [fmean(cell.lead.gains) if cell.lead.gains else None, cell.lead.half_width, cell.published_lead]
-            known = (*numbers, len(reached), *paper, cell.difference, *lead)
+            known = (*numbers, found.times, *paper, None if side.stand_in else cell.difference, *lead)
             figures = ["" if n is None else f"{n:.10g}" for n in known]
-            writer.writerow([side.title, cell.method, len(cell.accuracies), *figures, int(cell.stands_out)])
+            stands_out = "" if side.stand_in else int(cell.stands_out)
+            writer.writerow([side.heading, cell.method, len(cell.accuracies), *figures, stands_out])
     return file.getvalue()
 
 
 def latex(experiment: Experiment, sides: Sequence[Side]) -> str:
-    """One table: methods × settings, ours above and the paper's in brackets."""
+    """One table: methods × settings, ours and the paper's in brackets, which is left out where a dataset stands in."""
     methods = dict.fromkeys(cell.method for side in sides for cell in side.cells)
-    heads = " & ".join(["Method", *(_escaped(side.title) for side in sides)])
+    heads = " & ".join(["Method", *(_escaped(side.heading) for side in sides)])
+    stand_in = next((side.stand_in for side in sides if side.stand_in), "")
+    beside = f"on {stand_in}, beside which the paper's say nothing" if stand_in else "in brackets the paper's"
     lines = [
-        f"% {experiment.title}: ours, mean and standard deviation over seeds; in brackets the paper's.",
+        f"% {experiment.title}: ours, mean and standard deviation over seeds; {beside}.",
         f"\\begin{{tabular}}{{l{'c' * len(sides)}}}",
         "\\hline",
         f"{heads} \\\\",
         "\\hline",
     ]
     for method in methods:
-        found = [next((cell for cell in side.cells if cell.method == method), None) for side in sides]
-        texts = ["" if cell is None else _latex_cell(cell) for cell in found]
+        found = [(side, next((cell for cell in side.cells if cell.method == method), None)) for side in sides]
+        texts = ["" if cell is None else _latex_cell(cell, bool(side.stand_in)) for side, cell in found]
         lines.append(" & ".join([_escaped(NAMES.get(method, method)), *texts]) + " \\\\")
     return "\n".join([*lines, "\\hline", "\\end{tabular}", ""])
 
 
-def _latex_cell(cell: Compared) -> str:
-    mark = "$^\\dagger$" if cell.stands_out else ""
+def _latex_cell(cell: Compared, alone: bool) -> str:
+    mark = "$^\\dagger$" if cell.stands_out and not alone else ""
     mean = "--" if cell.mean is None else f"{cell.mean:.2f}"
     spread = "" if cell.std is None else f"$\\pm {cell.std:.2f}$"
-    paper = "" if cell.theirs is None else f" ({cell.theirs.accuracy:.2f})"
+    paper = "" if cell.theirs is None or alone else f" ({cell.theirs.accuracy:.2f})"
     return f"{mean}{spread}{mark}{paper}"
 
 

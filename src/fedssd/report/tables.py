@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedssd.report import markdown
+from fedssd.report.student import t_quantile
 
 BASELINE = "fedavg"
 Value = float | None  # None: not measured, or never reached
@@ -37,17 +38,45 @@ class Column:
     scale: float = 1.0
     better: int = 1  # 1: more is better, −1: less is better, 0: neither by itself
     spread: bool = False
+    median: bool = False  # over all seeds, where one that has no value yet counts as beyond the others
 
 
 COLUMNS = (
     Column("final_acc", ("final", "accuracy %"), 2, 100, spread=True),
     Column("best_acc", ("best", "%"), 2, 100),
-    Column("rounds_to_baseline", ("rounds to", "FedAvg's"), 1, better=-1),
+    Column("rounds_to_baseline", ("rounds to", "FedAvg's"), 1, better=-1, median=True),
     Column("local_acc", ("local", "accuracy %"), 2, 100),
     Column("forgetting", ("forgetting", "gap, points"), 2, 100, better=0),  # what learns nothing forgets nothing
     Column("bytes_up", ("up", "MB"), 1, 1e-6, better=-1),
     Column("bytes_down", ("down", "MB"), 1, 1e-6, better=-1),
 )
+
+
+class Reached(NamedTuple):
+    """After how many rounds something was reached: the median over seeds."""
+
+    rounds: float
+    beyond: bool  # the median falls on a seed that never reached it, and is more than these rounds
+    times: int
+    seeds: int
+
+    def __str__(self) -> str:
+        """``> 90 (1/2)``: beyond 90 rounds, reached on one of two seeds; without brackets where on all."""
+        text = f"{'> ' if self.beyond else ''}{self.rounds:g}"
+        return text if self.times == self.seeds else f"{text} ({self.times}/{self.seeds})"
+
+
+def reached(first: Sequence[float | None], tried: Sequence[float]) -> Reached | None:
+    """By seed the first round that reached it, None for never, and the rounds there were; never is beyond them all.
+
+    Means over the seeds that reached it would flatter whoever fails on the slow ones.
+    """
+    if not first:
+        return None
+    order = sorted(((one is None, all_ if one is None else one) for one, all_ in zip(first, tried, strict=True)))
+    middle = [order[(len(order) - 1) // 2], order[len(order) // 2]]
+    times = sum(one is not None for one in first)
+    return Reached(fmean(number for _, number in middle), any(never for never, _ in middle), times, len(first))
 
 
 @dataclass(frozen=True)
@@ -56,6 +85,7 @@ class Row:
 
     method: str
     values: Mapping[str, Sequence[Value]]
+    tried: Sequence[int | None] = ()  # the rounds each seed had for FedAvg's accuracy, None where that is not known
 
     def mean(self, key: str) -> Value:
         """The mean over the seeds that have a value."""
@@ -70,6 +100,11 @@ class Row:
     def missing(self, key: str) -> int:
         """Seeds without a value."""
         return len(self.values[key]) - len(self._there(key))
+
+    def reached(self, key: str) -> Reached | None:
+        """The median of a number of rounds over the seeds that could be measured."""
+        known = [(one, all_) for one, all_ in zip(self.values[key], self.tried, strict=True) if all_ is not None]
+        return reached([one for one, _ in known], [all_ for _, all_ in known])
 
     def _there(self, key: str) -> list[float]:
         return [value for value in self.values[key] if value is not None]
@@ -89,6 +124,11 @@ class Table:
         """The columns somebody has a value in."""
         return [column for column in COLUMNS if any(row.mean(column.key) is not None for row in self.rows)]
 
+    @property
+    def counts_rounds(self) -> bool:
+        """Whether it has a column of rounds to FedAvg's."""
+        return any(column.median for column in self.columns)
+
 
 def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | None:
     """The first round whose global accuracy is at least the target."""
@@ -107,8 +147,11 @@ def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = N
     rows = []
     for method in methods:
         base = BASELINE if baselines is None else baselines.get(method)
-        measured = [_measure(runs.get((method, seed)), runs.get((base, seed))) for seed in seeds]
-        rows.append(Row(method, {column.key: [values.get(column.key) for values in measured] for column in COLUMNS}))
+        pairs = [(runs.get((method, seed)), runs.get((base, seed))) for seed in seeds]
+        measured = [_measure(run, baseline) for run, baseline in pairs]
+        tried = [run.rounds[-1]["round"] if run and run.rounds and baseline else None for run, baseline in pairs]
+        values = {column.key: [found.get(column.key) for found in measured] for column in COLUMNS}
+        rows.append(Row(method, values, tried))
     lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
     dropped = Counter[str]()
     for run in results:
@@ -133,7 +176,7 @@ def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
 
 
 def outstanding(table: Table, column: Column) -> Row | None:
-    """The best row, if it beats every other by more than two standard errors of their difference over the seeds."""
+    """The best row, if the 95 % interval of its paired difference to every other, by Student's t, leaves out zero."""
     if column.better == 0 or len(table.rows) < 2 or len(table.seeds) < 2:
         return None
     if any(row.missing(column.key) for row in table.rows):  # a seed that is missing cannot be compared
@@ -148,12 +191,15 @@ def _clearly_better(best: Row, other: Row, column: Column) -> bool:
         column.better * ((a or 0.0) - (b or 0.0))
         for a, b in zip(best.values[column.key], other.values[column.key], strict=True)
     ]
-    error = stdev(gains) / math.sqrt(len(gains))
-    return fmean(gains) > 2 * error and _printed(best, column) != _printed(other, column)
+    half_width = t_quantile(len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+    return fmean(gains) > half_width and _printed(best, column) != _printed(other, column)
 
 
 def _printed(row: Row, column: Column) -> str:
-    """One cell: the mean, its spread, and on how many seeds it could be measured."""
+    """One cell: the mean, its spread, and on how many seeds it could be measured; of rounds the median."""
+    if column.median:
+        found = row.reached(column.key)
+        return "–" if found is None else str(found)
     mean, std, missing = row.mean(column.key), row.std(column.key), row.missing(column.key)
     if mean is None:
         return "–"
@@ -182,19 +228,21 @@ def remarks(table: Table) -> list[str]:
     if table.dropped:
         counts = ", ".join(f"{method} {number}" for method, number in table.dropped.items())
         lost.append(f"updates that did not go into the average: {counts}")
+    lines = [_about_rounds(table)] if table.counts_rounds else []
     if count < 2:
-        return ["1 seed: no spread is known, so no value stands out", *lost]
-    marked = any(outstanding(table, column) for column in table.columns)
-    lines = [f"mean ± standard deviation over {count} seeds"]
-    if marked:
-        lines.append("marked: best in its column by more than two standard errors of the paired difference")
-    if any(row.missing("rounds_to_baseline") for row in table.rows) and "rounds_to_baseline" in _keys(table):
-        lines.append("rounds to FedAvg's final accuracy: (k/n) reached it on k of n seeds, – on none")
-    return lines + lost
+        return ["1 seed: no spread is known, so no value stands out", *lines, *lost]
+    if any(outstanding(table, column) for column in table.columns):
+        differs = "of its paired difference to every other the 95 % interval (Student's t) leaves out zero"
+        lines.insert(0, f"marked: best in its column, and {differs}")
+    return [f"mean ± standard deviation over {count} seeds", *lines, *lost]
 
 
-def _keys(table: Table) -> list[str]:
-    return [column.key for column in table.columns]
+def _about_rounds(table: Table) -> str:
+    """How the column of rounds counts seeds."""
+    median = "rounds to FedAvg's final accuracy: median"
+    if not any(row.missing(column.key) for row in table.rows for column in table.columns if column.median):
+        return median
+    return f"{median}, a seed that never reached it counting as more than all rounds; (k/n): k of n seeds reached it"
 
 
 def as_text(table: Table, colour: bool = False) -> str:
@@ -225,12 +273,26 @@ def as_markdown(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Means and spreads for a spreadsheet: accuracies as fractions, traffic in bytes, empty where nothing is known."""
+    """Means and spreads for a spreadsheet: accuracies as fractions, traffic in bytes, empty where nothing is known.
+
+    Of rounds the median, empty where that is beyond the rounds there were, and on how many seeds it was reached.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    names = [f"{column.key}_{what}" for column in COLUMNS for what in ("mean", "std")]
+    names = [
+        f"{column.key}_{what}"
+        for column in COLUMNS
+        for what in (("median", "reached") if column.median else ("mean", "std"))
+    ]
     writer.writerow(["method", "seeds", *names])
     for row in table.rows:
-        numbers = [number for column in COLUMNS for number in (row.mean(column.key), row.std(column.key))]
+        numbers = [number for column in COLUMNS for number in _numbers(row, column)]
         writer.writerow([row.method, len(table.seeds), *("" if n is None else f"{n:.10g}" for n in numbers)])
     return file.getvalue()
+
+
+def _numbers(row: Row, column: Column) -> tuple[Value, Value]:
+    if not column.median:
+        return row.mean(column.key), row.std(column.key)
+    found = row.reached(column.key)
+    return (None, None) if found is None else (None if found.beyond else found.rounds, found.times)
