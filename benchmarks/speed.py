@@ -65,7 +65,7 @@ class Bench:
             clients = list(range(len(rows)))
             memories = ClientStore(len(rows)).get(clients, first_memory(method, state, sent))
             public = some.x if method.local.needs_public else None
-            jobs.append(Job(method, sent, seed, 0, clients, rows, memories, public))
+            jobs.append(Job(method, sent, seed, 0, clients, rows, memories, public, steady=True))
         return jobs
 
     def rows(self, sizes: list[int], seed: int = 0) -> list[Tensor]:

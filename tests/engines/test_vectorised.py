@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -14,6 +15,8 @@ from fedssd.core import tree
 from fedssd.core.contract import Batch, Local, Method, Server
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.tree import Tree
+from fedssd.engines.vectorised import VectorisedEngine
+from fedssd.engines.vectorised.layout import fitted, ladder
 from fedssd.methods.registry import LOCALS, SERVERS
 
 METHODS = [*LOCALS, "fedssd+fedprox+moon"]
@@ -40,6 +43,23 @@ def test_augmented_images_agree_with_the_reference(spec: str) -> None:
     setting = Setting(images=True)
     assert setting.world.pipeline.random
     assert_agree(setting, several(spec, 1))
+
+
+@pytest.mark.parametrize("most", [1, 2, 6])
+def test_a_batch_that_shrinks_where_it_suits_the_cohort(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VectorisedEngine, "_widths", lambda self, jobs, cohort: fitted(tuple(cohort.steps), most))
+    assert_agree(Setting(), several("fedssd", 3))
+
+
+def test_widths_follow_the_cohort_where_it_stays_the_same() -> None:
+    setting = Setting()
+    engine = VectorisedEngine(setting.net, setting.world, setting.schedule, precision="fp64", graphs=True)
+    jobs = first_jobs(setting, several("fedavg", 2))
+    for steady, expected in ((True, fitted((9, 4, 4, 2, 1))), (False, ladder(5))):
+        some = [replace(job, steady=steady) for job in jobs]
+        assert engine._widths(some, SimpleNamespace(width=5, steps=[9, 4, 4, 2, 1])) == expected  # type: ignore[arg-type]
+    mixed = [jobs[0], replace(jobs[1], steady=True)]
+    assert engine._widths(mixed, SimpleNamespace(width=5, steps=[9, 4, 4, 2, 1])) == ladder(5)  # type: ignore[arg-type]
 
 
 def test_one_model_at_a_time_agrees_with_the_reference() -> None:

@@ -56,6 +56,7 @@ class Job:
     rows: list[Tensor]  # the cohort's row numbers into World.x, one tensor a client
     memories: Tree  # the cohort's memories, stacked [C, …]
     public: Tensor | None = None  # [P, …] the public set, ready for the model, for methods that need one
+    steady: bool = False  # whether the same clients train in every round
 
 
 class Evaluation(NamedTuple):

@@ -111,7 +111,8 @@ def open_job(run: Run) -> Job:
     memories = run.store.get(clients, first_memory(method, run.state, sent, federation.net))
     public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
     rows = [run.rows[client] for client in clients]
-    return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public)
+    steady = len(clients) == len(run.rows)
+    return Job(method, sent, recipe.seed, run.state.round, clients, rows, memories, public, steady)
 
 
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:

@@ -30,8 +30,10 @@ from fedssd.engines.vectorised.layout import (
     CHEAP_RUNGS,
     RUNGS,
     Member,
+    fitted,
     groups,
     idle,
+    ladder,
     members_of,
     rungs,
     same_program,
@@ -231,7 +233,7 @@ class VectorisedEngine:
         teachers = Teachers(method, net, cohort, context, 0 if asks else budget, asks)
         program = self._program(jobs, cohort, context, weights, net, teachers)
         program.load(weights, context)
-        for width, start, stop in rungs(cohort.steps, self._rungs):
+        for width, start, stop in rungs(cohort.steps, self._widths(jobs, cohort)):
             for first in range(start, stop, program.capacity):
                 plan = cohort.plan(first, min(first + program.capacity, stop), width)
                 program.run(self._chunk(cohort, plan, teachers, program.look_up is not None), width)
@@ -244,17 +246,21 @@ class VectorisedEngine:
         batch = cohort.batch_of(plan)
         return Chunk(batch.x, batch.y, batch.mask, {} if teachers.silent else teachers.targets(plan, batch))
 
-    @property
-    def _rungs(self) -> int:
-        """Through how many widths a batch may shrink: a captured or compiled one is dear, a recorded one cheap."""
-        return RUNGS if self.graphs or self.compile else CHEAP_RUNGS
+    def _widths(self, jobs: Sequence[Job], cohort: Cohort) -> list[int]:
+        """The widths the batch shrinks through: few where one is captured or compiled, more where it is but recorded.
+
+        They follow from the cohort alone, so that a resumed run has the same.
+        """
+        if not (self.graphs or self.compile):
+            return ladder(cohort.width, CHEAP_RUNGS)
+        return fitted(tuple(cohort.steps)) if all(job.steady for job in jobs) else ladder(cohort.width, RUNGS)
 
     def _program(
         self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: Teachers
     ) -> Program:
         """The program for these shapes: last round's, or a new one."""
         job, width, device = jobs[0], cohort.width, self.world.device
-        masked = idle(cohort.steps, self._rungs)
+        masked = idle(cohort.steps, self._widths(jobs, cohort))
         shapes = tuple(
             (name, leaf.shape, leaf.dtype)
             for part in (context.sent, context.memory)

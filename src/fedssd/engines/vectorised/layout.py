@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from itertools import pairwise
+from math import inf
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -15,6 +17,7 @@ from fedssd.engines.base import Job
 
 RUNGS = 6  # widths a batch may shrink through; each costs one captured graph
 CHEAP_RUNGS = 16  # where a width costs no more than a recording
+MOST_ENDS = 100  # places to shrink at that are looked at
 
 
 class Member(NamedTuple):
@@ -77,12 +80,33 @@ def ladder(width: int, most: int = RUNGS) -> list[int]:
     return sorted({-(-width * rung // most) for rung in range(1, most + 1)}, reverse=True)
 
 
-def rungs(steps: Sequence[int], most: int = RUNGS) -> list[Rung]:
-    """How a batch shrinks, for step counts in descending order."""
+@lru_cache(maxsize=64)
+def fitted(steps: tuple[int, ...], most: int = RUNGS) -> list[int]:
+    """The widths that waste least on models that are done, for step counts in descending order.
+
+    A batch may shrink wherever some models end. From each such end, with one more rung at a time: how many steps of
+    models the rest takes, and through which widths.
+    """
+    ends = sorted(set(steps) - {0}, reverse=True)
+    ends = [0, *reversed(ends[:: len(ends) // MOST_ENDS + 1])]
+    left = [sum(count > end for count in steps) for end in ends]
+    best: list[tuple[float, list[int]]] = [*[(inf, [])] * (len(ends) - 1), (0, [])]
+    for _ in range(most):
+        best[:-1] = [
+            min(
+                (left[here] * (ends[there] - ends[here]) + best[there][0], [left[here], *best[there][1]])
+                for there in range(here + 1, len(ends))
+            )
+            for here in range(len(ends) - 1)
+        ]
+    return best[0][1]
+
+
+def rungs(steps: Sequence[int], widths: Sequence[int]) -> list[Rung]:
+    """How a batch shrinks through these widths, for step counts in descending order."""
     found: list[Rung] = []
-    widths = [*ladder(len(steps), most), 0]
     first = 0
-    for width, narrower in pairwise(widths):
+    for width, narrower in pairwise([*widths, 0]):
         last = steps[narrower]  # from here on the models behind the narrower prefix are done
         if last > first:
             found.append(Rung(width, first, last))
@@ -90,9 +114,9 @@ def rungs(steps: Sequence[int], most: int = RUNGS) -> list[Rung]:
     return found
 
 
-def idle(steps: Sequence[int], most: int = RUNGS) -> bool:
+def idle(steps: Sequence[int], widths: Sequence[int]) -> bool:
     """Whether on some rung a model that is done goes along."""
-    return any(steps[width - 1] < last for width, _, last in rungs(steps, most))
+    return any(steps[width - 1] < last for width, _, last in rungs(steps, widths))
 
 
 def same_program(jobs: Sequence[Job]) -> None:
