@@ -46,9 +46,8 @@ def test_a_mean_takes_as_many_samples_at_a_time_as_the_data_says(at_once: int) -
 def test_blocks_of_an_evaluation_come_from_a_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "free_bytes", lambda device: 800_000_000)
     # a sample of one model takes half of 800 bytes, in a quarter of what is free: 500,000 of them
-    found = [sizing.evaluation_block(CNN, width, CUDA, kernels=True) for width in (1, 100, 244, 245, 976, 977, 10**6)]
-    assert found == [2048, 2048, 2048, 512, 512, 128, 128]
-    without = [sizing.evaluation_block(CNN, width, CUDA, kernels=False) for width in (1, 100)]
-    assert without == [10_000, 2_500]  # 200,000,000 bytes of samples of 800
-    large = CNN._replace(parameters=sizing.LARGE_MODEL)
-    assert sizing.evaluation_block(large, 100, CUDA, kernels=True) == 2_500
+    widths = (1, 244, 245, 488, 489, 3906, 3907, 7812, 7813, 10**6)
+    for kernels in (True, False):
+        found = [sizing.evaluation_block(CNN, width, CUDA, kernels) for width in widths]
+        assert found == [2048, 2048, 1024, 1024, 512, 128, 64, 64, 64, 64]
+    assert sizing.evaluation_block(CNN, 100, CPU, kernels=False) == (256 << 20) // (100 * 800)

@@ -17,7 +17,8 @@ STATE_COPIES = 10  # weights, velocity, gradient, the new ones, memories, what c
 CPU_BYTES = 4 << 30
 CPU_CHUNK_BYTES = 64 << 20
 CUDA_CHUNK_BYTES = 8 << 30
-EVALUATION_BLOCKS = (2048, 512, 128)  # test samples at once, with kernels
+CPU_EVALUATION_BYTES = 256 << 20
+EVALUATION_BLOCKS = (2048, 1024, 512, 256, 128, 64)  # test samples at once on an accelerator
 READ_AT_ONCE = 32  # samples of a client whose gradients are taken one by one
 
 
@@ -87,11 +88,10 @@ def evaluation_block(size: Footprint, width: int, device: torch.device, kernels:
 
     Kernels are compiled for a block's size, so it comes from a few, and hardly ever depends on the width.
     """
-    if kernels and size.parameters < LARGE_MODEL:
-        fit = free_bytes(device) // (2 * width * size.sample)  # without gradients an activation goes when it was read
-        return next((block for block in EVALUATION_BLOCKS if block <= fit), EVALUATION_BLOCKS[-1])
-    most = 256 << 20 if device.type != "cuda" else min(8 << 30, free_bytes(device) // 4)
-    return max(1, min(10_000, math.floor(most / (width * size.sample))))
+    if device.type != "cuda" and not kernels:
+        return max(1, min(10_000, math.floor(CPU_EVALUATION_BYTES / (width * size.sample))))
+    fit = free_bytes(device) // (2 * width * size.sample)  # without gradients an activation goes when it was read
+    return next((block for block in EVALUATION_BLOCKS if block <= fit), EVALUATION_BLOCKS[-1])
 
 
 def readers(size: Footprint, device: torch.device) -> int:
