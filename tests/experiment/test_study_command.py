@@ -105,6 +105,7 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--part", "screen", "--only", "hed"], "--only expects one of base, head"),
         (["--dataset", "cifar10"], "--dataset is for the paper's tables"),
         (["--seeds", "x"], "whole numbers"),
+        (["--seeds", ","], "whole numbers"),
     ],
 )
 @pytest.mark.quick

@@ -70,6 +70,10 @@ def _study(args: argparse.Namespace) -> Study:
     if args.seeds is None:
         return study
     seeds = tuple(seed_list("reproduce", args.seeds))
+    if not seeds:
+        raise UsageError(
+            f"fedssd reproduce: --seeds expects whole numbers such as 0,3 of the study, got {args.seeds!r}"
+        )
     return study.with_seeds(args.part, seeds)
 
 
