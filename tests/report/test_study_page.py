@@ -191,7 +191,8 @@ def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_feds
     assert "`fedssd-outside` ends above FedSSD, each at its best: +1.00 [+1.00, +1.00] *." in text
     assert "`mse` does not end above FedSSD, each at its best: -1.00 [-1.00, -1.00] *." in text
     said = answer(found)
-    assert "FedSSD, weight outside the square, ahead of FedSSD on the tuning seeds, on #K = 2 leads FedAvg (" in said
+    ahead = "ahead of FedSSD on the tuning seeds (+1.00 [+1.00, +1.00] *)"
+    assert f"FedSSD, weight outside the square, {ahead}, on #K = 2 leads FedAvg (" in said
     assert "MSE" not in said
 
 

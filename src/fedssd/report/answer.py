@@ -6,7 +6,7 @@ from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import Tuned
 from fedssd.experiment.study.parts import COLUMNS, Settled
 from fedssd.report.evidence import OURS, THEIRS, Evidence
-from fedssd.report.wording import NOT_RUN, fedssd_at, holds, leads, listed, published_lead, size, spread
+from fedssd.report.wording import NOT_RUN, fedssd_at, holds, interval, leads, listed, published_lead, size, spread
 
 SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")
 STAND_IN = "On digits, in the place of CIFAR-10"
@@ -60,7 +60,8 @@ def _report(evidence: Evidence) -> str:
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
     found = {column.title: evidence.reported_lead(column, one.name, settled) for column in COLUMNS}
     said = [f"on {title} {leads(lead)}" for title, lead in found.items() if lead.gains]
-    return f"{one.title}, ahead of FedSSD on the tuning seeds, {'; '.join(said) or NOT_RUN}."
+    ahead = f"ahead of FedSSD on the tuning seeds ({interval(evidence.ahead(one, settled))})"
+    return f"{one.title}, {ahead}, {'; '.join(said) or NOT_RUN}."
 
 
 def _best(evidence: Evidence) -> str:

@@ -148,7 +148,10 @@ class Page(Evidence):
         if not found.gains:
             return ""
         words = "ends" if fmean(found.gains) > 0 else "does not end"
-        return f"On the tuning seeds {code(one.name)} {words} above FedSSD, each at its best: {interval(found)}.\n"
+        doubt = "" if found.clear else ", not told apart"
+        return (
+            f"On the tuning seeds {code(one.name)} {words} above FedSSD, each at its best: {interval(found)}{doubt}.\n"
+        )
 
     def report(self) -> str:
         """Every method with its tuned strength on every column, on seeds nothing was chosen on."""
