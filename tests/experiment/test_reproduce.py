@@ -215,6 +215,53 @@ def test_what_was_interrupted_waits_until_it_is_wanted(
     assert len(list(reproduced.rglob("summary.json"))) == 4
 
 
+def cut_short(out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Cell]:
+    """A batch of FedAvg, which has its two rounds, and FedSSD, which has none; and FedSSD by another name."""
+    (place, *_) = places_of(EXPERIMENTS["figure-confusion"], {"rounds": "2", "epochs": "1"}, small=True)
+    avg, ssd = cells_of(place, [0])
+    evaluate, calls = run.evaluate_closed, []
+
+    def stopping(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return evaluate(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "evaluate_closed", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce.run_cells([avg, ssd], out, workers=1)
+    assert (out / "under-way" / "batch" / "runs.json").is_file()
+    return {"avg": avg, "ssd": ssd, "other": replace(ssd, column="other")}
+
+
+@pytest.mark.parametrize("wanted", [("avg", "ssd", "other"), ("avg", "other"), ("ssd",)], ids=" ".join)
+def test_an_interrupted_batch_goes_on_by_whatever_name_its_rest_is_wanted(
+    wanted: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = cut_short(tmp_path, monkeypatch)
+    begun = reproduce.interrupted(tmp_path, [cells[name] for name in wanted])
+    assert [[cell.name for cell in batch] for _, batch in begun] == [[cells["avg"].name, cells["ssd"].name]]
+    reproduce.run_cells([], tmp_path, 1, begun=begun)
+    assert not (tmp_path / "under-way").exists()
+    assert {key: str(run.relative_to(tmp_path)) for key, run in finished_cells([tmp_path]).items()} == {
+        cells[name].key: cells[name].name for name in ("avg", "ssd")
+    }
+
+
+def test_what_a_batch_finished_comes_home_when_its_rest_is_run_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = cut_short(tmp_path, monkeypatch)
+    assert reproduce.interrupted(tmp_path, [cells["avg"]]) == []  # nobody wants its rest yet
+    reproduce.run_cells([cells["other"]], tmp_path, 1)
+    assert not (tmp_path / "under-way").exists()
+    assert {str(run.relative_to(tmp_path)) for run in finished_cells([tmp_path]).values()} == {
+        cells["avg"].name,
+        cells["other"].name,
+    }
+
+
 def test_what_does_not_say_what_it_is_is_gathered(reproduced: Path) -> None:
     """As after a kill and a damaged disk: finished and unfinished runs where they ran, and no plan of them."""
     (reproduced / "table1-cifar10").rename(reproduced / "aside")

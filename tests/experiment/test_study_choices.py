@@ -31,7 +31,9 @@ def test_survivors_change_an_arm_by_a_point(study: Study) -> None:
     assert {trial.label for trial in trials} == {BASE, "weight_decay=1e-05", "weight_decay=0.0005", "lr_decay=0.98"}
     assert {trial.recipe.rounds for trial in trials} == {100}
     seeds = {trial.arm: study.seeds_for(trial) for trial in trials if trial.label == BASE}
-    more = dict.fromkeys(("fedavg", "fedssd", "fedssd-0.5"), (3, 4, 5, 6, 7, 8, 9))  # whether it leads
+    more = dict.fromkeys(
+        ("fedavg", "fedssd", "fedssd-0.5", "fedssd-outside"), (3, 4, 5, 6, 7, 8, 9)
+    )  # whether it leads
     assert seeds == {"fedcad": (3, 4, 5), "kl": (3, 4, 5)} | more
     assert {study.seeds_for(trial) for trial in trials if trial.label != BASE} == {(3, 4, 5)}
     asked = study.with_seeds("confirm", (4,))
@@ -95,13 +97,43 @@ def test_strengths_are_those_that_were_best_on_the_tuning_seeds(study: Study, de
     found = study.strengths(Told(says))
     assert found is not None
     assert {key: found[key] for key in best} == best
-    assert found["fedntd.beta"] == design.grids["fedntd.beta"][0]  # all the same: the first
+    assert found["fedntd.beta"] == 0.03  # all the same: the first
     reported = study.trials("report", Told(says))
-    assert len(reported) == 5 * 7
+    assert len(reported) == 5 * (7 + 2)  # the paper's, and two variants
     (ssd,) = [t for t in reported if t.arm == "fedssd" and t.group == "table2-classes-2"]
     expected = {**study.candidates()[3], "partition": "classes:2", "fedssd.m_max": 0.5, "rounds": 100}
     ours = flat(ssd.recipe)
     assert {key: ours[key] for key in expected if key != "head"} == {k: v for k, v in expected.items() if k != "head"}
+
+
+def test_variants_are_tuned_like_methods_and_become_no_default(study: Study) -> None:
+    best = {"fedssd.m_max=0.5", "fedssd.square=outside,fedssd.m_max=0.3", "mse.alpha=0.03"}
+    profile = off_by({label(study.candidates()[0]): 0.0}, {})
+
+    def says(trial: Trial, seed: int) -> float:
+        return profile(trial, seed) if trial.part == "profile" else 70.0 + (trial.label in best)
+
+    results = Told(says)
+    assert study.variants(results) == {"fedssd-outside": 0.3, "mse": 0.03}
+    chosen = study.choices(results)
+    assert chosen.variants == {"fedssd-outside": 0.3, "mse": 0.03}
+    assert chosen.strengths["cifar10"]["fedssd.m_max"] == 0.5
+    assert not any(key.startswith("mse") for key in chosen.strengths["cifar10"])
+    reported = {trial.arm: flat(trial.recipe) for trial in study.trials("report", results)}
+    assert (reported["fedssd-outside"]["fedssd.square"], reported["fedssd-outside"]["fedssd.m_max"]) == ("outside", 0.3)
+    assert (reported["fedssd"]["fedssd.square"], reported["fedssd"]["fedssd.m_max"]) == ("inside", 0.5)
+    assert reported["mse"]["mse.alpha"] == 0.03
+    composed = {trial.arm: flat(trial.recipe) for trial in study.trials("compose", results)}
+    assert composed["fedssd-outside-decay"]["fedssd.m_max"] == 0.3
+    assert composed["fedssd-outside-decay"]["fedssd.square"] == "outside"
+    assert composed["fedssd-decay"]["fedssd.m_max"] == 0.5
+
+    def unfinished(trial: Trial, seed: int) -> float | None:
+        return None if (trial.label, seed) == ("mse.alpha=0.3", 2) else says(trial, seed)
+
+    with pytest.raises(UserError, match="follows from part 'tune'"):
+        study.trials("report", Told(unfinished))
+    assert study.strengths(Told(unfinished)) == chosen.strengths["cifar10"]  # which follow from the methods alone
 
 
 def test_the_best_with_fedssd_and_the_best_without_are_reported(study: Study) -> None:
@@ -124,14 +156,15 @@ def test_the_best_with_fedssd_and_the_best_without_are_reported(study: Study) ->
 @pytest.mark.quick
 def test_what_comes_with_fedssd_stands_where_there_are_no_results(design: Design) -> None:
     paper = {"head": "on", "weight_decay": 1e-5, "augment": "moon-zero", "partial_batch": "drop"}
-    strengths = {key: values[2] for key, values in design.grids.items()}
-    given = Chosen(paper, ("head=on",), {"cifar10": strengths}, {"fedssd-decay": 0.98})
+    strengths = {one.key: one.values[2] for one in design.grids}
+    variants = {one.name: one.values[2] for one in design.variants}
+    given = Chosen(paper, ("head=on",), {"cifar10": strengths}, {"fedssd-decay": 0.98}, variants)
     study = Study(design, chosen=given)
     results = Told(nothing)
     assert study.choices(results) == given
     assert {t.label for t in study.trials("confirm", results)} == {BASE, "head=on"}
-    recipe = study.trials("report", results)[-1].recipe
+    recipe = study.trials("report", results)[6].recipe
     assert (recipe.method, recipe.head, recipe.augment, recipe.partial_batch) == ("fedssd", "on", "moon-zero", "drop")
-    assert recipe.options["fedssd"]["m_max"] == design.grids["fedssd.m_max"][2]
+    assert recipe.options["fedssd"]["m_max"] == strengths["fedssd.m_max"]
     assert chosen_file.understood(given.to_toml()) == given
     assert chosen_file.understood(Chosen().to_toml()) == Chosen()

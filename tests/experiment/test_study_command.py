@@ -26,6 +26,23 @@ def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
     ]
     assert {t.label for t in chosen_trials(trials, "weight_decay=1e-05")} == {BASE, "weight_decay=1e-05"}
     assert chosen_trials(trials, None) == trials
+    by_name = [chosen_trials(trials, name) for name in ("fedssd", "FedSSD")]  # as a page writes a method
+    assert by_name[0] == by_name[1] != []
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("part", "written", "name"),
+    [
+        ("report", "δ = 0.1", "table2-dirichlet-0.1"),
+        ("report", "FedSSD, weight outside the square", "fedssd-outside"),
+        ("tune", "plain MSE, Table 3's ablation", "mse"),
+        ("profile", "#K = 2", "table2-classes-2"),
+    ],
+)
+def test_only_takes_what_a_page_calls_a_row(study: Study, part: str, written: str, name: str) -> None:
+    trials = study.possible(part)
+    assert chosen_trials(trials, written) == chosen_trials(trials, name)
 
 
 def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,6 +65,21 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     assert (out / "images" / "study-mechanism.svg").is_file()
     assert main([*command, "--out", str(out), "--plan"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "2", "2", "0", "0", "0.0"]
+    assert main([*command, "--out", str(out), "--plan", "--json"]) == 0
+    plan = {"part": "screen", "cells": 2, "finished": 2, "programs": 0, "widest": 0, "model_steps": 0}
+    assert json.loads(capsys.readouterr().out) == {"parts": [plan]}
+
+
+@pytest.mark.quick
+def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert main([*command, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["parts"]
+    assert [row["part"] for row in rows] == ["screen", "profile", "tune", "compose"]  # those that choose have seed 1
+    assert ["waits" in row for row in rows] == [False, False, True, True]
+    assert main(command) == 0
+    assert "tune      part 'tune' of the study follows from part 'profile'" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -55,11 +87,25 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     [
         (["--part", "report", "--seeds", "0"], "part 'report' reports, and choices are made on seeds 0, 1, 2"),
         (["--part", "screen", "--seeds", "3"], "part 'screen' chooses"),
-        (["--part", "scren"], "did you mean 'screen'"),
+        (
+            ["--part", "scren"],
+            "expected one of screen, confirm, profile, tune, report, compose, best, all (did you mean",
+        ),
+        (["--part", "bogus", "--plan"], "unknown part 'bogus'"),
+        (["--part", "bogus", "--seeds", "1"], "unknown part 'bogus'"),
+        (["--plan", "--rounds", "0"], "rounds expects a whole number of at least 1"),
+        (
+            ["--only", "fedssd-outside"],
+            "needs --part beside it; the parts that have 'fedssd-outside': screen, confirm,",
+        ),
+        (["--only", "fedsdd-outside"], "is in no part of the study (did you mean 'fedssd-outside'?)"),
+        (["--part", "screen", "--only", "padding"], "--only expects one of base, head, weight-decay, partial-batch"),
+        (["--set", "fedssd.m_max=3"], "the study itself sets fedssd.m_max in some of its recipes"),
         (["--part", "tune"], "follows from part 'profile'"),
         (["--part", "screen", "--only", "hed"], "--only expects one of base, head"),
         (["--dataset", "cifar10"], "--dataset is for the paper's tables"),
         (["--seeds", "x"], "whole numbers"),
+        (["--seeds", ","], "whole numbers"),
     ],
 )
 @pytest.mark.quick

@@ -11,13 +11,14 @@ from told import Told, flat, nothing
 
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
+from fedssd.experiment.cells import missing
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.many import program
 from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.recipe import PAPER_METHODS, load_recipe
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import PARTS, REPORTING, Design, label, understood
-from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.parts import BASE, Study
 from fedssd.methods.fedssd import selective_distillation
 from fedssd.methods.registry import build_local, local_kinds
 
@@ -83,13 +84,46 @@ def test_the_screen_runs_in_as_few_programs_as_its_words_allow(study: Study) -> 
 
 @pytest.mark.quick
 def test_every_grid_is_as_large_and_holds_the_value_the_method_comes_with(design: Design) -> None:
-    assert {len(values) for values in design.grids.values()} == {5}
+    tuned = (*design.grids, *design.variants)
+    assert {len(one.values) for one in tuned} == {5}
     assert {len(one.values) for one in design.compositions} == {3}
-    for key, values in design.grids.items():
-        method, _, option = key.partition(".")
-        (kind,) = local_kinds(method)
-        assert kind.strength == option
-        assert kind.published.get("cifar10", {}).get(option, getattr(kind(), option)) in values, key
+    assert [one.name for one in design.grids] == [*PAPER_METHODS[1:]]
+    for one in tuned:
+        (kind,) = local_kinds(one.method)
+        assert one.key == f"{one.method}.{kind.strength}"
+        comes_with = getattr(kind(), kind.strength)
+        assert kind.published.get("cifar10", {}).get(kind.strength, comes_with) in one.values, one.name
+
+
+@pytest.mark.quick
+def test_the_arm_outside_the_square_is_a_run_of_the_screen_by_another_name(study: Study, design: Design) -> None:
+    (square,) = [choice for choice in design.choices if choice.name == "square"]
+    (base,) = [trial for trial in study.bases("screen") if trial.arm == "fedssd-outside"]
+    wanted = "fedssd.square=outside,fedssd.m_max=0.1"
+    (tried,) = [trial for trial in study.departures("screen", square) if trial.label == wanted]
+    assert base.cell(1).key == tried.cell(1).key
+    cells = study.cells(study.trials("screen", Told(nothing)))
+    assert [cell.column for cell in missing(cells, {}) if cell.key == base.cell(1).key] == [base.cell(1).column]
+
+
+@pytest.mark.quick
+def test_what_the_study_sets_itself_cannot_be_set_in_all_of_it(design: Design) -> None:
+    of_each = {  # an arm, a choice, the profile, a grid, a variant, a composition
+        "options.fedssd.m_max",
+        "weight_decay",
+        "head",
+        "options.moon.mu",
+        "options.fedssd.square",
+        "options.mse.alpha",
+        "lr_decay",
+        "server",
+    }
+    for key in of_each:
+        with pytest.raises(UserError, match=f"the study itself sets {key.removeprefix('options.')} in some"):
+            Study(design, changes={key: "1"})
+    assert Study(design, changes={"epochs": "3", "batch": "32"}).rounds_of("screen") == 20
+    with pytest.raises(UserError, match="rounds expects a whole number of at least 1"):
+        Study(design, changes={"rounds": "0"})
 
 
 @pytest.mark.quick
@@ -103,6 +137,11 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
         understood({**content, "confirm": {**content["confirm"], "more_seeds": [2]}})
     with pytest.raises(UserError, match="grid of the same size"):
         understood({**content, "grids": {**content["grids"], "fedssd.m_max": [0.1]}})
+    mse = {**content["variants"]["mse"], "grid": {"mse.alpha": [0.1]}}
+    with pytest.raises(UserError, match="grid of the same size"):
+        understood({**content, "variants": {**content["variants"], "mse": mse}})
+    with pytest.raises(UserError, match="a variant that it does not have: fedssd-outside"):
+        understood({**content, "variants": {"mse": content["variants"]["mse"]}})
     with pytest.raises(UserError, match="grid of the same size"):
         understood(
             {
@@ -122,8 +161,10 @@ def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randint(0, 255, (2000, 3, 32, 32), dtype=torch.uint8, generator=draw), torch.arange(2000) % 10
     noise = Brought(dataset=Dataset("cifar10", x, y, x[:10], y[:10], tuple("abcdefghij")))
-    strengths = {key: values[2] for key, values in study.design.grids.items()}
-    given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, {"fedssd+scaffold-decay": 0.98})
+    strengths = {one.key: one.values[2] for one in study.design.grids}
+    variants = {one.name: one.values[2] for one in study.design.variants}
+    best = {"fedssd+scaffold-decay": 0.98}
+    given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, best, variants)
     study = replace(study, chosen=given)
     cells = [cell for part in PARTS for cell in study.cells(study.trials(part, Told(nothing)))]
     for cell in {program(replace(cell.recipe, rounds=1)): cell for cell in cells}.values():
@@ -138,9 +179,11 @@ def test_parts_choose_or_report_and_never_on_the_same_seeds(study: Study, design
         own, other = other, own
     assert study.seeds_of(part) == own
     assert study.with_seeds(part, own[:1]).seeds_of(part) == own[:1]
-    for wrong in (other, (own[0], other[0])):
-        with pytest.raises(UserError, match=f"part '{part}' (reports|chooses)"):
-            study.with_seeds(part, wrong)
+    with pytest.raises(UserError, match=f"part '{part}' (reports|chooses)"):
+        study.with_seeds(part, other)
+    both = study.with_seeds(part, (own[0], other[0]))  # what the part follows from may have been run on fewer, too
+    assert both.seeds_of(part) == own[:1]
+    assert {both.seeds_of(one) for one in PARTS} == {own[:1], other[:1]}
 
 
 @pytest.mark.quick
@@ -151,6 +194,20 @@ def test_no_study_can_be_made_that_reports_what_it_chose_on(design: Design) -> N
         Study(design, tuning=(0, 3))
     both = Study(design).with_seeds("all", (1, 7, 0, 4))
     assert (both.seeds_of("tune"), both.seeds_of("report")) == ((1, 0), (7, 4))
+    assert both.parts() == PARTS == Study(design).parts()
+    assert Study(design).with_seeds("all", (0,)).parts() == ("screen", "profile", "tune", "compose")
+    assert Study(design).with_seeds("all", (3,)).parts() == REPORTING
+    assert both.parts("best") == ("best",)
+
+
+@pytest.mark.quick
+def test_a_part_s_names_are_known_before_what_it_follows_from_is_run(study: Study, design: Design) -> None:
+    arms = {part: {trial.arm for trial in study.possible(part)} for part in PARTS}
+    methods = {*PAPER_METHODS, *(one.name for one in design.variants)}
+    assert arms["report"] == methods
+    assert arms["tune"] == methods - {"fedavg"}
+    assert arms["compose"] == arms["best"] == {one.name for one in design.compositions}
+    assert {trial.group for trial in study.possible("confirm")} == {BASE, *(one.name for one in design.choices)}
 
 
 @pytest.mark.quick

@@ -14,10 +14,11 @@ from told import Told
 from fedssd.experiment.study.parts import COLUMNS, Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
+from fedssd.report.answer import answer
 from fedssd.report.paired import pair
 from fedssd.report.records import read
-from fedssd.report.study import Page
-from fedssd.report.wording import NOT_RUN, interval, spread, verdict
+from fedssd.report.study import Page, departs, write_study
+from fedssd.report.wording import NOT_RUN, fedssd_at, holds, interval, leads, listed, published_lead, spread, verdict
 
 pytestmark = pytest.mark.quick
 
@@ -39,17 +40,40 @@ def test_a_difference_has_its_interval() -> None:
     assert spread([]) == NOT_RUN
 
 
-def test_a_difference_says_nothing_only_where_it_is_small_and_unclear() -> None:
+def test_a_difference_says_nothing_only_where_all_that_it_may_be_is_small() -> None:
+    """Half an interval of three gains that are d apart is 4.303 d / √3 = 2.484 d."""
     said = {
         "raises it": (1.9, 2.0, 2.1),
         "lowers it, by little": (-0.2, -0.21, -0.19),
-        "nothing": (-0.3, 0.3, 0.1),
-        "not told apart": (-3.0, 0.0, 6.0),
+        "nothing": (-0.1, 0.0, 0.1),  # within a quarter of zero
+        "not told apart": (-0.2, 0.1, 0.4),  # a small mean, and from -0.65 to +0.85
         "one seed says nothing": (9.0,),
         NOT_RUN: (),
     }
     for words, gains in said.items():
         assert verdict(rival(*gains), 0.5) == words  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("inside", "words"), [(False, "outside"), (True, "within")])
+def test_a_lead_is_held_against_the_published_one(inside: bool, words: str) -> None:
+    """Gains of 1, 2, 3: 2 ± 2.48 holds 2.89 and not 4.5."""
+    found = rival(1.0, 2.0, 3.0)
+    value = 2.89 if inside else 4.5
+    assert holds(found, value) is inside  # type: ignore[arg-type]
+    assert leads(found, value).endswith(f"3 seeds; the published {value:+.2f} is {words} it)")  # type: ignore[arg-type]
+    assert published_lead(value, {"a": inside}).endswith(f"{value:+.2f} points, is {words} that interval.")
+    assert published_lead(value, {"a": inside, "b": inside}).endswith(f"is {words} all of these intervals.")
+    assert published_lead(value, {"a": True, "b": False}).endswith("is within the interval of a alone.")
+
+
+def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> None:
+    printed = {"m_max": 0.01, "square": "inside", "floor": 0.1}
+    assert fedssd_at(printed, printed) == "FedSSD as printed"
+    assert fedssd_at({**printed, "m_max": 1.0}, printed) == "FedSSD at M_max = 1"
+    outside = {**printed, "m_max": 0.1, "square": "outside"}
+    assert fedssd_at(outside, printed) == "FedSSD at M_max = 0.1 with the weight outside the square"
+    assert fedssd_at({**printed, "floor": 0.0}, printed) == "FedSSD with floor = 0.0"
+    assert [listed(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
 
 
 def page(says: Callable[[Trial, int], float | None]) -> Page:
@@ -61,7 +85,7 @@ def test_without_runs_every_block_says_so() -> None:
     for name, make in empty.blocks.items():
         if name != "state":
             assert NOT_RUN in make().lower(), name
-    assert empty.answer().startswith("**Not run yet.**")
+    assert answer(empty).startswith("**Not run yet.**")
     rows = [line for line in empty.choices().splitlines() if line.startswith("| `")]
     assert len(rows) == sum(len(c.changes) * len(c.arms) for c in empty.study.design.choices)
     assert all(row.endswith(f"| {NOT_RUN} | {NOT_RUN} | – | {NOT_RUN} |") for row in rows)
@@ -76,18 +100,19 @@ def confirmed(trial: Trial, seed: int) -> float | None:
 
 
 def test_the_answer_comes_first_with_its_uncertainty() -> None:
-    text = page(confirmed).answer()
+    text = answer(page(confirmed))
     half = T2 * 0.1 / 3**0.5
     expected = f"+0.20 points, 95 % interval {0.2 - half:+.2f} to {0.2 + half:+.2f}, 3 seeds"
     assert f"FedSSD as printed is not told apart from FedAvg ({expected})" in text
-    assert "FedSSD at M_max = 0.5 trails FedAvg (-1.04 points" in text
+    assert "and FedSSD at M_max = 0.5 trails FedAvg (-1.04 points" in text
+    assert "The lead that the paper prints, +2.89 points, is outside all of these intervals." in text  # 73.38 - 70.49
     assert text.endswith("Not run yet: every method at its tuned strength, the best composition.\n")
 
 
 def test_the_last_round_stands_beside_the_best() -> None:
     text = page(confirmed).last_or_best()
     assert text.startswith("Over 100 rounds.")
-    assert "| fedavg | 64.00 ± 1.00 (3) | 64.50 ± 1.00 (3) | +0.50 [+0.50, +0.50] * | – | – |" in text
+    assert "| fedavg | 64.00 ± 1.00 (3) | 64.50 ± 1.00 (3) | 0.50 | – | – |" in text
     assert f"| kl | {NOT_RUN} | {NOT_RUN} | – | – | – |" in text
 
 
@@ -131,15 +156,72 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     assert "**#K = 2** (`--part report --only table2-classes-2`)" in text
     assert "| FedAvg | 70.40 ± 0.10 (3) | – | 49.64 ± 1.64 | +0.00 |" in text
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | 53.37 ± 1.52 | +3.73 |" in text
-    assert "on #K = 2 it leads FedAvg (+1.50 points" in found.answer()
-    assert "(published: +3.73)" in found.answer()
+    assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – |" in text
+    said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
+    assert f", FedSSD on #K = 2 leads FedAvg ({lead}; the published +3.73 is outside it)" in said
     assert (
         "fedssd-decay, the best with FedSSD, reaches 71.90 ± 0.10 (3) and fedavg-decay, the best without FedSSD, "
-        "reaches 70.40 ± 0.10 (3)" in found.answer()
+        f"reaches 70.40 ± 0.10 (3) (the paper's FedSSD: 73.38); with FedSSD less without it, {lead}." in said
     )
     assert found.profile().count("**chosen**") == 1
-    assert found.tuning().count("**chosen**") == len(found.study.design.grids)
-    assert found.compositions().count("**chosen**") == 2
+    assert found.tuning().count("**chosen**") == len(found.study.design.grids) + len(found.study.design.variants)
+    text = found.compositions()
+    assert text.count("**chosen**") == 2
+    for rival in ("FedAvg", "fedavg-decay"):
+        row = f"| fedssd-decay | `lr_decay=0.97` | 71.90 ± 0.10 (3) | {rival} | +1.50 [+1.50, +1.50] * |"
+        assert row in text
+
+
+def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_fedssd() -> None:
+    """On the tuning seeds FedSSD is best at 0.5 with 61, outside the square at 0.01, an edge, with 62, MSE has 60."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    best = {"fedssd.m_max=0.5": 61.0, "fedssd.square=outside,fedssd.m_max=0.01": 62.0}
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part == "report":
+            return 70.0 + (2.0 if trial.arm == "fedssd-outside" else 0.0) + 0.1 * seed
+        return {"profile": published.get(trial.group), "tune": best.get(trial.label, 60.0)}.get(trial.part)
+
+    found = page(says)
+    text = found.tuning()
+    assert "| FedSSD | `fedssd.m_max=0.5` **chosen** | 61.00 ± 0.00 (3) |" in text
+    row = "`fedssd.square=outside,fedssd.m_max=0.01` **chosen**, at the grid's edge | 62.00 ± 0.00 (3) |"
+    outside = f"| FedSSD, weight outside the square | {row}"
+    assert text.index(outside) > text.index("| FedSSD | `fedssd.m_max=3.0` |")
+    assert "`fedssd-outside` ends above FedSSD, each at its best: +1.00 [+1.00, +1.00] *." in text
+    assert "`mse` does not end above FedSSD, each at its best: -1.00 [-1.00, -1.00] *." in text
+    said = answer(found)
+    ahead = "ahead of FedSSD on the tuning seeds (+1.00 [+1.00, +1.00] *)"
+    assert f"FedSSD, weight outside the square, {ahead}, on #K = 2 leads FedAvg (" in said
+    assert "MSE" not in said
+
+
+def test_a_study_of_digits_says_so_and_leaves_the_paper_s_figures_out(tmp_path: Path) -> None:
+    def says(trial: Trial, seed: int) -> float | None:
+        return 60.0 + seed if trial.part != "screen" else None
+
+    study = Study(small=True, changes={"rounds": "3", "epochs": "1"}, tuning=(0, 1), reporting=(3, 4))
+    found = Page(study, Told(says))
+    said = answer(found)
+    assert said.startswith("On digits, in the place of CIFAR-10. Over 3 rounds of our base recipe, FedSSD at M_max = ")
+    printed = [cell.accuracy for column in COLUMNS for cell in column.published.values()]
+    for text in (said, found.report()):
+        assert not any(f"{value:.2f}" in text for value in printed)
+        assert "paper %" not in text
+        assert "ublished" not in text
+    assert "padding" not in found.choices()  # nothing pads digits
+    assert {row.rsplit("|", 2)[1].strip() for row in found.state().splitlines()[2:]} == {"3"}
+    write_study(found, tmp_path)
+    flags = "`--scale small`, `--rounds 3`, `--set epochs=1`, `--seeds 0,1,3,4`"
+    assert f"\n\nNot as the design has it: {flags}.\n\n" in (tmp_path / "study.md").read_text()
+    assert departs(Study()) == ""
+    other = answer(Page(Study(changes={"epochs": "1"}), Told(confirmed)))
+    assert "FedSSD as printed is not told apart" in other
+    assert "the paper prints" not in other  # for other epochs
+    assert "the paper prints" in answer(Page(Study(changes={"device": "cpu"}), Told(confirmed)))
+    heading = (tmp_path / "chosen.toml").read_text().splitlines()[0]
+    assert "the runs beside it" in heading
+    assert "make docs" not in heading
 
 
 def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Callable[..., Path]) -> None:

@@ -61,7 +61,8 @@ def run_missing(
     seconds = estimate(left, workers, say, brought) if left else 0.0
     if left:  # else what is finished only has to be put in its place
         say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
-    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *left]}, seconds)
+    fresh = missing(left, {cell.key for cell in again})  # which may have another name there
+    progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *fresh]}, seconds)
     try:
         run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
     except KeyboardInterrupt as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_list, whole
@@ -17,6 +17,7 @@ from fedssd.cli.parser import UsageError, settings_given
 if TYPE_CHECKING:
     from fedssd.experiment.cells import Cell
     from fedssd.experiment.study.parts import Study
+    from fedssd.experiment.study.results import Results
     from fedssd.experiment.study.trial import Trial
 
 NAME = "study"
@@ -25,22 +26,21 @@ OF_TABLES = ("dataset", "methods", "figures")  # flags of the paper's tables, wi
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there of a part or of all, run what is not, and write what it comes to."""
-    from fedssd.experiment.paper import EVERYTHING
     from fedssd.experiment.reproduce import alone
-    from fedssd.experiment.study.design import PARTS
     from fedssd.experiment.study.results import Results
-    from fedssd.report.study import Page, write_study
+    from fedssd.report.study import Page, departs, write_study
 
     for flag in OF_TABLES:
         if getattr(args, flag):
             raise UsageError(f"fedssd reproduce: --{flag} is for the paper's tables, the study has --part and --only")
     study, workers = _study(args), whole("reproduce", "--workers", args.workers)
+    parts = study.parts(args.part)
+    _check_only(study, args.part, args.only)
     small = args.scale == "small"
-    parts = PARTS if args.part == EVERYTHING else (args.part,)
     out = places.shared(args.out or places.ROOT / f"{NAME}{'-small' if small else ''}")
-    there = [folder for folder in (out, *args.reuse) if folder.is_dir()]
     if args.plan:
-        return _plan(study, parts, there, args.only)
+        there = [folder for folder in (out, *args.reuse) if folder.is_dir()]
+        return _plan(study, parts, Results(there), args.only, args.json)
     ran = 0
     with alone(out):
         for part in parts:
@@ -50,23 +50,70 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"folder": str(out), "ran": ran, "written": [str(path) for path in written]}))
         return 0
-    for block in ("answer", "state"):
-        print(page.blocks[block]())
+    for text in (page.blocks["answer"](), departs(study), page.state()):
+        print(text, end="\n" if text else "")
     print(f"results: {out}/ ({', '.join(str(path.relative_to(out)) for path in written)})")
     return 0
 
 
 def _study(args: argparse.Namespace) -> Study:
+    from fedssd.experiment.paper import EVERYTHING
     from fedssd.experiment.study.chosen import Chosen, load_chosen
+    from fedssd.experiment.study.design import load_design
     from fedssd.experiment.study.parts import Study
 
-    small = args.scale == "small"
+    design, small = load_design(), args.scale == "small"
+    if args.part != EVERYTHING:
+        design.refuse_part(args.part)
     changes = ({} if args.rounds is None else {"rounds": args.rounds}) | settings_given(args.set, "reproduce")
-    study = Study(small=small, changes=changes, chosen=Chosen() if small else load_chosen())
+    study = Study(design, small, changes, chosen=Chosen() if small else load_chosen())
     if args.seeds is None:
         return study
     seeds = tuple(seed_list("reproduce", args.seeds))
+    if not seeds:
+        raise UsageError(
+            f"fedssd reproduce: --seeds expects whole numbers such as 0,3 of the study, got {args.seeds!r}"
+        )
     return study.with_seeds(args.part, seeds)
+
+
+def _check_only(study: Study, part: str, only: str | None) -> None:
+    """Before anything runs: one name is seldom one of every part, and a part may not have it at all."""
+    from fedssd.errors import perhaps
+    from fedssd.experiment.paper import EVERYTHING
+    from fedssd.experiment.study.design import PARTS
+
+    if only is None:
+        return
+    trials = {one: study.possible(one) for one in (PARTS if part == EVERYTHING else (part,))}
+    having = [one for one, found in trials.items() if any(_is_named(trial, only) for trial in found)]
+    known = list(dict.fromkeys(trial.group for found in trials.values() for trial in found))
+    if not having and part == EVERYTHING:
+        raise UsageError(f"fedssd reproduce: --only {only!r} is in no part of the study{perhaps(only, known)}")
+    if not having:
+        listed = ", ".join(known)
+        raise UsageError(f"fedssd reproduce: --only expects one of {listed}, or a label or arm of theirs, got {only!r}")
+    if part == EVERYTHING:
+        found = ", ".join(having)
+        raise UsageError(f"fedssd reproduce: --only needs --part beside it; the parts that have {only!r}: {found}")
+
+
+def _is_named(trial: Trial, only: str) -> bool:
+    """By its choice, setting, composition, label or arm, or as a page calls that, in letters of either case."""
+    names = [trial.group, trial.label, trial.arm]
+    titles = [_titles().get(name, name) for name in names]
+    return only.casefold() in {name.casefold() for name in (*names, *titles)}
+
+
+@cache
+def _titles() -> dict[str, str]:
+    """What a page calls methods, variants and columns."""
+    from fedssd.experiment.study.design import load_design
+    from fedssd.experiment.study.parts import COLUMNS
+    from fedssd.report.figures import NAMES
+
+    variants = {one.name: one.title for one in load_design().variants}
+    return NAMES | variants | {column.recipe: column.title for column in COLUMNS}
 
 
 def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
@@ -75,10 +122,10 @@ def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
 
     if only is None:
         return list(trials)
-    found = [trial for trial in trials if only in (trial.group, trial.label, trial.arm)]
+    found = [trial for trial in trials if _is_named(trial, only)]
     if not found:
         known = ", ".join(dict.fromkeys(trial.group for trial in trials))
-        raise UsageError(f"fedssd reproduce: --only expects one of {known}, or a label or arm of theirs, got {only!r}")
+        raise UsageError(f"fedssd reproduce: --only {only!r} is not among what the part has to run: {known}")
     arms = {trial.arm for trial in found}
     bases = [trial for trial in trials if trial.group == BASE and trial.arm in arms and trial not in found]
     return [*bases, *found]
@@ -111,27 +158,52 @@ def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[
     return Results(folders).repeats(cells)
 
 
-def _plan(study: Study, parts: Sequence[str], there: Sequence[Path], only: str | None) -> int:
-    """What would run, without running it."""
-    from fedssd.errors import UserError
-    from fedssd.experiment.cells import by_program, missing
-    from fedssd.experiment.study.results import Results
-    from fedssd.experiment.study.trial import model_steps
+PLANNED = {  # in a plan and at the head of its column
+    "part": "part    ",
+    "cells": "cells",
+    "finished": "finished",
+    "programs": "programs",
+    "widest": "widest",
+    "model_steps": "million model-steps to go",
+}
 
-    results = Results(there)
-    print("part      cells  finished  programs  widest  million model-steps to go")
+
+def _plan(study: Study, parts: Sequence[str], results: Results, only: str | None, as_json: bool) -> int:
+    """What would run, without running it; of several parts, those that follow from unfinished ones say so."""
+    from fedssd.errors import UserError
+
+    found: list[dict[str, object]] = []
     for part in parts:
         try:
-            cells = study.cells(chosen_trials(study.trials(part, results), only))
+            found.append(_planned(study, part, results, only))
         except UserError as why:
             if len(parts) == 1:
                 raise
-            print(f"{part:8}  {why}")
-            continue
-        left = missing(cells, results.found(cells))
-        programs = by_program(left)
-        widest = max(map(len, programs.values()), default=0)
-        steps = sum(model_steps(cell.recipe) for cell in left) / 1e6
-        count = len({cell.key for cell in cells})
-        print(f"{part:8}  {count:5}  {count - len(left):8}  {len(programs):8}  {widest:6}  {steps:9.1f}")
+            found.append({"part": part, "waits": str(why)})
+    if as_json:
+        print(json.dumps({"parts": found}))
+        return 0
+    print("  ".join(PLANNED.values()))
+    for row in found:
+        print(_plan_line(row))
     return 0
+
+
+def _plan_line(row: Mapping[str, Any]) -> str:
+    if "waits" in row:
+        return f"{row['part']:8}  {row['waits']}"
+    shown = {**row, "model_steps": f"{row['model_steps'] / 1e6:.1f}"}
+    first, *rest = (f"{shown[key]:>{len(head)}}" for key, head in PLANNED.items())
+    return "  ".join([f"{first.strip():8}", *rest])
+
+
+def _planned(study: Study, part: str, results: Results, only: str | None) -> dict[str, object]:
+    from fedssd.experiment.cells import by_program, missing
+    from fedssd.experiment.study.trial import model_steps
+
+    cells = study.cells(chosen_trials(study.trials(part, results), only))
+    left, count = missing(cells, results.found(cells)), len({cell.key for cell in cells})
+    programs = by_program(left)
+    widest = max(map(len, programs.values()), default=0)
+    steps = round(sum(model_steps(cell.recipe) for cell in left))
+    return dict(zip(PLANNED, (part, count, count - len(left), len(programs), widest, steps), strict=True))

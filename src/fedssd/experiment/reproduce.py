@@ -14,7 +14,7 @@ from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
 from fedssd.experiment.events import Listener, ignore
-from fedssd.experiment.finished import is_finished
+from fedssd.experiment.finished import finished_cells, is_finished, recipes_of_finished
 from fedssd.experiment.many import read_plan, run_many
 from fedssd.experiment.record import explained
 
@@ -44,7 +44,7 @@ def alone(out: Path) -> Iterator[None]:
 
 
 Places = Mapping[str, Path]  # cells' names to the folders they run in
-Batch = tuple[Path, list[Cell]]
+Batch = tuple[Path, list[Cell]]  # where it runs; without cells where all of them are finished, here or elsewhere
 
 
 def run_cells(
@@ -63,8 +63,10 @@ def run_cells(
     """
     again = {cell.key for _, batch in begun for cell in batch}
     fresh = [(None, batch) for batch in _batches([cell for cell in cells if cell.key not in again])]
-    for there, batch in [*begun, *fresh]:
+    for there, batch in [*((place, batch) for place, batch in begun if batch), *fresh]:
         _run_batch(batch, out, there, workers, listen, lean)
+    for place, _ in interrupted(out, []):  # a batch whose rest has been run in others by now
+        gather(out, place, lean)
 
 
 def _run_batch(
@@ -88,21 +90,27 @@ def _run_batch(
 
 
 def interrupted(out: Path, wanted: Iterable[Cell]) -> list[Batch]:
-    """Batches that were cut short in ``out`` and are all wanted, each in its order: they can go on as they were.
+    """Batches that were cut short in ``out`` and can go on as they were: what is not finished of them is all wanted.
 
-    What was cut short before it could say what it is, is gathered; other batches stay for when they are wanted.
+    The folders in them keep their names, by whatever other name the same run is wanted now. A batch of which all is
+    finished by now comes without cells: it has only to be gathered. What was cut short before it could say what it is,
+    is gathered here; other batches stay for when they are wanted.
     """
-    by_key = {cell.key: cell for cell in wanted}
-    found = []
-    for place in sorted(out.glob(f"{UNDER_WAY}/*")):
+    recipes = {cell.key: cell.recipe for cell in wanted}
+    places = sorted(out.glob(f"{UNDER_WAY}/*"))
+    done = finished_cells([out]) if places else {}
+    found: list[Batch] = []
+    for place in places:
         try:
-            asked = read_plan(place).asked
+            cells = read_plan(place).asked.get("cells", {})
         except UserError:
             gather(out, place)
             continue
-        batch = [by_key[key] for key in asked.get("cells", {}).values() if key in by_key]
-        if batch and [cell.name for cell in batch] == list(asked["cells"]):
-            found.append((place, batch))
+        known = {recipe.hash: recipe for recipe, _ in recipes_of_finished([place])} | recipes
+        if cells and all(key in done for key in cells.values()):
+            found.append((place, []))
+        elif cells and all(key in known for key in cells.values()):
+            found.append((place, [Cell(name.rpartition("/")[0], known[key]) for name, key in cells.items()]))
     return found
 
 

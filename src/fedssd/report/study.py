@@ -7,33 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import PAPER_METHODS
-from fedssd.experiment.study.design import Changes, Choice, label
-from fedssd.experiment.study.parts import COLUMNS, Study
+from fedssd.experiment.study.design import PARTS, Choice, Tuned, label
+from fedssd.experiment.study.parts import COLUMNS, Settled, Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
+from fedssd.report.answer import STAND_IN, answer
+from fedssd.report.evidence import OURS, THEIRS, Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
-from fedssd.report.paired import Rival, pair
+from fedssd.report.paired import pair
 from fedssd.report.records import Record, read
-from fedssd.report.wording import NOT_RUN, any_run, code, interval, leads, spread, verdict
-
-COMMAND = "fedssd reproduce study"
-SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")  # of the answer
-LEADERS = ("fedssd", "fedssd-0.5")
+from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, spread, verdict
 
 
-class Page:
+class Page(Evidence):
     """The blocks of docs/study.md, each by its name."""
 
     def __init__(self, study: Study, results: Results) -> None:
-        self.study, self.results = study, results
+        super().__init__(study, results)
         self.blocks: dict[str, Callable[[], str]] = {
-            "answer": self.answer,
+            "answer": lambda: answer(self),
             "lead": self.lead,
             "choices": self.choices,
             "last-or-best": self.last_or_best,
@@ -45,59 +44,6 @@ class Page:
             "state": self.state,
         }
 
-    def _found(self, trial: Trial, which: str = "") -> dict[int, float]:
-        return self.results.accuracies(trial, self.study.seeds_for(trial), which)
-
-    def _against(self, ours: Trial, theirs: Trial) -> Rival:
-        return pair(theirs.arm, self._found(theirs), self._found(ours))
-
-    # ── the answer ──
-
-    def answer(self) -> str:
-        """One paragraph, each sentence as far as there are runs for it."""
-        said = [self._answer_base(), self._answer_report(), self._answer_best()]
-        if not any(said):
-            return (
-                f"**{NOT_RUN.capitalize()}.** The design is fixed and the runs are not made: whether FedSSD leads, "
-                "when and by how much is not known here yet.\n"
-            )
-        rest = [part for part, sentence in zip(SENTENCES, said, strict=True) if not sentence]
-        missing = f" {NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
-        return " ".join(sentence for sentence in said if sentence) + missing + "\n"
-
-    def _answer_base(self) -> str:
-        bases = {trial.arm: trial for trial in self.study.bases("confirm")}
-        said = []
-        for arm, strength in (("fedssd", "as printed"), ("fedssd-0.5", "at M_max = 0.5")):
-            found = self._against(bases[arm], bases["fedavg"])
-            if found.gains:
-                said.append(f"FedSSD {strength} {leads(found)}")
-        rounds = bases["fedavg"].recipe.rounds
-        return f"Over {rounds} rounds of our base recipe, {' and '.join(said)}." if said else ""
-
-    def _answer_report(self) -> str:
-        paper, strengths = self.study.paper(self.results), self.study.strengths(self.results)
-        if paper is None or strengths is None:
-            return ""
-        said = []
-        for column in COLUMNS:
-            ours, theirs = (self.study.reported(column, m, paper, strengths) for m in ("fedssd", "fedavg"))
-            found = self._against(ours, theirs)
-            if found.gains:
-                printed = column.published["fedssd"].accuracy - column.published["fedavg"].accuracy
-                said.append(f"on {column.title} it {leads(found)} (published: {printed:+.2f})")
-        return f"With the pipeline closest to the paper's and a tuned strength, {'; '.join(said)}." if said else ""
-
-    def _answer_best(self) -> str:
-        controls = {one.name for one in self.study.design.compositions if one.is_control}
-        found = {trial.arm: list(self._found(trial).values()) for trial in self._best_trials()}
-        said = [
-            f"{name}, the best {'without' if name in controls else 'with'} FedSSD, reaches {spread(values)}"
-            for name, values in found.items()
-            if values
-        ]
-        return f"Of the compositions tried, {' and '.join(said)} (the paper's FedSSD: 73.38)." if said else ""
-
     # ── choices ──
 
     def lead(self) -> str:
@@ -105,12 +51,12 @@ class Page:
         rows = []
         for part in ("confirm", "screen"):
             bases = {trial.arm: trial for trial in self.study.bases(part)}
-            rows += [self._lead_row(bases[arm], bases["fedavg"]) for arm in LEADERS]
+            rows += [self._lead_row(bases[arm], bases[THEIRS]) for arm in self.leaders]
             for choice in self.study.design.choices:
                 trials = {(t.label, t.arm): t for t in self.study.departures(part, choice)}
                 for trial in trials.values():
-                    if trial.recipe.method == "fedssd":
-                        rows.append(self._lead_row(trial, trials.get((trial.label, "fedavg"), bases["fedavg"])))
+                    if trial.recipe.method == OURS:
+                        rows.append(self._lead_row(trial, trials.get((trial.label, THEIRS), bases[THEIRS])))
         kept = [row for row in rows if row[2] != NOT_RUN]
         if not kept:
             return f"{NOT_RUN.capitalize()}.\n"
@@ -118,12 +64,13 @@ class Page:
         return table(heads, kept)
 
     def _lead_row(self, ours: Trial, theirs: Trial) -> list[str]:
-        values = [spread(list(self._found(trial).values())) for trial in (ours, theirs)]
-        return [code(ours.label), ours.arm, *values, interval(self._against(ours, theirs)), str(ours.recipe.rounds)]
+        values = [spread(list(self.found(trial).values())) for trial in (ours, theirs)]
+        return [code(ours.label), ours.arm, *values, interval(self.against(ours, theirs)), str(ours.recipe.rounds)]
 
     def choices(self) -> str:
         """A table for each choice: what each departure does to each arm, on the screen and confirmed."""
-        return "\n".join(self._choice(choice) for choice in self.study.design.choices)
+        choices = self.study.design.choices
+        return "\n".join(self._choice(choice) for choice in choices if self.study.departures("screen", choice))
 
     def _choice(self, choice: Choice) -> str:
         heads = ("departure", "arm", "rounds", "accuracy %", "base %", "less the base [95 %]", "says")
@@ -131,113 +78,144 @@ class Page:
             self._choice_row(trial)
             for part in ("screen", "confirm")
             for trial in self.study.departures(part, choice)
-            if part == "screen" or self._found(trial)
+            if part == "screen" or self.found(trial)
         ]
         return f"**{choice.question}** (`--only {choice.name}`)\n\n{table(heads, rows)}"
 
     def _choice_row(self, trial: Trial) -> list[str]:
         base = self.study.base_of(trial)
-        values = [spread(list(self._found(one).values())) for one in (trial, base)]
-        found = self._against(trial, base)
+        values = [spread(list(self.found(one).values())) for one in (trial, base)]
+        found = self.against(trial, base)
         says = verdict(found, self.study.design.survives)
         return [code(trial.label), trial.arm, str(trial.recipe.rounds), *values, interval(found), says]
 
     def last_or_best(self) -> str:
         """The last round against the best one, which no runs of their own are needed for."""
-        part = "confirm" if any(map(self._found, self.study.bases("confirm"))) else "screen"
+        part = "confirm" if any(map(self.found, self.study.bases("confirm"))) else "screen"
         bases = {trial.arm: trial for trial in self.study.bases(part)}
         rows = []
         for arm, trial in bases.items():
-            last, best = self._found(trial, "last"), self._found(trial, "best")
+            last, best = self.found(trial, "last"), self.found(trial, "best")
             leads = [
-                pair(arm, self._found(bases["fedavg"], which), self._found(trial, which)) for which in ("last", "best")
+                pair(arm, self.found(bases[THEIRS], which), self.found(trial, which)) for which in ("last", "best")
             ]
-            shown = ["–", "–"] if arm == "fedavg" else [interval(lead) for lead in leads]
-            gap = interval(pair(arm, last, best))
+            shown = ["–", "–"] if arm == THEIRS else [interval(lead) for lead in leads]
+            gaps = pair(arm, last, best).gains  # none can be negative, so that an interval would say nothing
+            gap = f"{fmean(gaps):.2f}" if gaps else "–"
             rows.append([arm, spread(list(last.values())), spread(list(best.values())), gap, *shown])
         heads = ("arm", "last round %", "best round %", "best less last", "less FedAvg, last", "less FedAvg, best")
-        return f"Over {bases['fedavg'].recipe.rounds} rounds.\n\n" + table(heads, rows)
+        return f"Over {bases[THEIRS].recipe.rounds} rounds.\n\n" + table(heads, rows)
 
     # ── profile, strengths, compositions ──
 
     def profile(self) -> str:
         """FedAvg with every pipeline, and how far it is from the published."""
         chosen, rows = self.study.paper(self.results), []
-        home = next(column for column in COLUMNS if column.recipe == self.study.design.base)
+        home = self.home
         order = [home, *(column for column in COLUMNS if column is not home)]
         for changes in self.study.candidates():
-            found = [list(self._found(self.study.candidate(changes, column)).values()) for column in order]
+            found = [list(self.found(self.study.candidate(changes, column)).values()) for column in order]
             far = [self.study.distance(changes, columns, self.results) for columns in ([home], COLUMNS)]
             mark = " **chosen**" if chosen == changes else ""
             shown = [spread(values) if values else "–" for values in found]
             rows.append([code(label(changes)) + mark, *shown, *("–" if d is None else f"{d:.2f}" for d in far)])
-        published = [f"{column.published['fedavg'].accuracy:.2f}" for column in order]
+        published = [f"{column.published[THEIRS].accuracy:.2f}" for column in order]
         rows.append(["the paper's FedAvg", *published, "0", "0"])
         heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
         return table(heads, rows) if chosen is not None or any_run(rows[:-1], 1) else f"{NOT_RUN.capitalize()}.\n"
 
     def tuning(self) -> str:
-        """Every method's grid on the tuning seeds, the chosen value marked."""
+        """Every grid on the tuning seeds, the chosen value marked, variants below the paper's methods."""
         paper = self.study.paper(self.results)
         if paper is None:
             return f"{NOT_RUN.capitalize()}: it follows from the profile.\n"
-        best, rows = self.study.strengths(self.results) or {}, []
-        for key in self.study.design.grids:
-            for value, trial in self.study.tried(key, paper).items():
-                mark = " **chosen**" if best.get(key) == value else ""
-                rows.append([code(f"{key}={value}") + mark, spread(list(self._found(trial).values()))])
-        return table(("strength", "accuracy %"), rows) if any_run(rows, 1) else f"{NOT_RUN.capitalize()}.\n"
+        strengths, variants = self.study.strengths(self.results) or {}, self.study.variants(self.results) or {}
+        best, rows = {**strengths, **variants}, []
+        for one in (*self.study.design.grids, *self.study.design.variants):
+            chosen = best.get(one.name if one.title else one.key)
+            for value, trial in self.study.tried(one, paper).items():
+                found = spread(list(self.found(trial).values()))
+                mark = chosen_mark(one.values, value) if chosen == value else ""
+                rows.append([one.title or NAMES[one.name], code(trial.label) + mark, found])
+        if not any_run(rows, 2):
+            return f"{NOT_RUN.capitalize()}.\n"
+        settled = self.study.settled(self.results)
+        beside = [] if settled is None else [self._beside(one, settled) for one in self.study.design.variants]
+        return "\n".join([table(("method", "strength", "accuracy %"), rows), *filter(None, beside)])
+
+    def _beside(self, one: Tuned, settled: Settled) -> str:
+        found = self.ahead(one, settled)
+        if not found.gains:
+            return ""
+        words = "ends" if fmean(found.gains) > 0 else "does not end"
+        doubt = "" if found.clear else ", not told apart"
+        return (
+            f"On the tuning seeds {code(one.name)} {words} above FedSSD, each at its best: {interval(found)}{doubt}.\n"
+        )
 
     def report(self) -> str:
         """Every method with its tuned strength on every column, on seeds nothing was chosen on."""
-        paper, strengths = self.study.paper(self.results), self.study.strengths(self.results)
-        if paper is None or strengths is None:
+        settled = self.study.settled(self.results)
+        if settled is None:
             return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
-        return "\n".join(self._column(column, paper, strengths) for column in COLUMNS)
+        return "\n".join(self._column(column, settled) for column in COLUMNS)
 
-    def _column(self, column: Column, paper: Changes, strengths: Changes) -> str:
-        base = self.study.reported(column, "fedavg", paper, strengths)
+    def _column(self, column: Column, settled: Settled) -> str:
+        titles = {method: NAMES[method] for method in PAPER_METHODS}
+        titles |= {one.name: one.title for one in self.study.design.variants}
         rows = []
-        for method in PAPER_METHODS:
-            trial = self.study.reported(column, method, paper, strengths)
-            printed = column.published[method]
-            lead = "–" if method == "fedavg" else interval(self._against(trial, base))
-            theirs = f"{printed.accuracy:.2f}" + (f" ± {printed.spread:.2f}" if printed.spread is not None else "")
-            published = printed.accuracy - column.published["fedavg"].accuracy
-            rows.append([NAMES[method], spread(list(self._found(trial).values())), lead, theirs, f"{published:+.2f}"])
+        for name, title in titles.items():
+            found = spread(list(self.found(self.study.reported(column, name, settled)).values()))
+            lead = "–" if name == THEIRS else interval(self.reported_lead(column, name, settled))
+            rows.append([title, found, lead, *self._printed(column, name)])
         heads = ("method", "ours %", "less FedAvg [95 %]", "paper %", "paper's less its FedAvg")
-        return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n" + table(heads, rows)
+        shown = table(heads[: len(rows[0])], rows)
+        return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
 
-    def _best_trials(self) -> list[Trial]:
-        paper, strengths = self.study.paper(self.results), self.study.strengths(self.results)
-        found = self.study.compositions(self.results)
-        if paper is None or strengths is None:
+    def _printed(self, column: Column, name: str) -> list[str]:
+        """What the paper has for a method; for digits it has nothing, and no column."""
+        if self.study.small:
             return []
-        by_name = {one.name: one for one in self.study.design.compositions}
-        return [self.study.composed("best", by_name[n], value, paper, strengths) for n, value in found.items()]
+        if name not in column.published:
+            return ["–", "–"]
+        printed = column.published[name]
+        theirs = f"{printed.accuracy:.2f}" + (f" ± {printed.spread:.2f}" if printed.spread is not None else "")
+        return [theirs, f"{printed.accuracy - column.published[THEIRS].accuracy:+.2f}"]
 
     def compositions(self) -> str:
         """Grids on the tuning seeds, then the best one on the others."""
-        paper, strengths = self.study.paper(self.results), self.study.strengths(self.results)
-        if paper is None or strengths is None:
+        settled = self.study.settled(self.results)
+        if settled is None:
             return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
         chosen, rows = self.study.compositions(self.results), []
         for one in self.study.design.compositions:
             for value in one.values:
-                trial = self.study.composed("compose", one, value, paper, strengths)
-                mark = " **chosen**" if one.name in chosen and chosen[one.name] == value else ""
-                rows.append([one.name, code(trial.label) + mark, spread(list(self._found(trial).values()))])
+                trial = self.study.composed("compose", one, value, settled)
+                mark = chosen_mark(one.values, value) if chosen.get(one.name) == value else ""
+                rows.append([one.name, code(trial.label) + mark, spread(list(self.found(trial).values()))])
         if not any_run(rows, 2):
             return f"{NOT_RUN.capitalize()}.\n"
         parts = [table(("composition", "value", "accuracy % on the tuning seeds"), rows)]
-        home = next(column for column in COLUMNS if column.recipe == self.study.design.base)
-        base = self.study.reported(home, "fedavg", paper, strengths)
-        reported = [
-            [t.arm, code(t.label), spread(list(self._found(t).values())), interval(self._against(t, base))]
-            for t in self._best_trials()
-        ]
-        heads = ("composition", "value", "accuracy % on the reported seeds", "less FedAvg [95 %]")
+        reported = self._best_rows(settled)
+        heads = ("composition", "value", "accuracy % on the reported seeds", "against", "difference [95 %]")
         return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])
+
+    def _best_rows(self, settled: Settled) -> list[list[str]]:
+        """The best against FedAvg, and with FedSSD against without."""
+        base, trials = self.study.reported(self.home, THEIRS, settled), self.best_trials()
+        rivals = [(trial, base) for trial in trials]
+        both = self.with_and_without()
+        rivals += [both] if both is not None else []
+        return [
+            [
+                ours.arm,
+                code(ours.label),
+                spread(list(self.found(ours).values())),
+                NAMES.get(theirs.arm, theirs.arm),
+                interval(self.against(ours, theirs)),
+            ]
+            for ours, theirs in rivals
+        ]
 
     # ── mechanism and state ──
 
@@ -268,8 +246,9 @@ class Page:
     def state(self) -> str:
         """How much of every part has been run."""
         rows = []
-        for part, rounds in self.study.design.rounds.items():
-            row = [f"`{part}`", "–", "–", ", ".join(map(str, self.study.seeds_of(part))), str(rounds)]
+        for part in PARTS:
+            seeds = ", ".join(map(str, self.study.seeds_of(part)))
+            row = [f"`{part}`", "–", "–", seeds, str(self.study.rounds_of(part))]
             least = ""
             try:
                 trials = self.study.trials(part, self.results)
@@ -279,7 +258,6 @@ class Page:
                 cells = self.study.cells(trials)
                 row[1:3] = [f"{least}{len({cell.key for cell in cells})}", str(len(self.results.found(cells)))]
                 row[3] = ", ".join(map(str, sorted({cell.recipe.seed for cell in cells})))
-                row[4] = str(trials[0].recipe.rounds)
             rows.append(row)
         return table(("part", "cells", "finished", "seeds", "rounds"), rows)
 
@@ -298,14 +276,25 @@ TITLES: Mapping[str, str] = {
 }
 
 
+def departs(study: Study) -> str:
+    """What of a study is not as the design has it, by the flags that say so; nothing where all of it is."""
+    seeds = [str(seed) for seed in (*(study.tuning or ()), *(study.reporting or ()))]
+    changes = {key.removeprefix("options."): value for key, value in study.changes.items()}
+    flags = ["--scale small"] if study.small else []
+    flags += [f"--rounds {value}" for key, value in changes.items() if key == "rounds"]
+    flags += [f"--set {key}={value}" for key, value in changes.items() if key != "rounds"]
+    flags += [f"--seeds {','.join(seeds)}"] if seeds else []
+    return f"Not as the design has it: {', '.join(map(code, flags))}.\n" if flags else ""
+
+
 def write_study(page: Page, out: Path) -> list[Path]:
     """What the runs come to, as files: the page's blocks, the choices that follow, and the mechanism's figure."""
     study = page.study
-    stand_in = (
-        "On digits, in the place of CIFAR-10: the figures say nothing about the paper's.\n\n" if study.small else ""
-    )
-    texts = {"chosen.toml": study.choices(page.results).to_toml()}
-    texts["study.md"] = stand_in + "\n".join(f"## {TITLES[name]}\n\n{make()}" for name, make in page.blocks.items())
+    stand_in = f"{STAND_IN}: the figures say nothing about the paper's.\n" if study.small else ""
+    opening = [f"{line}\n" for line in (stand_in, departs(study)) if line]
+    blocks = [f"## {TITLES[name]}\n\n{make()}" for name, make in page.blocks.items()]
+    texts = {"chosen.toml": study.choices(page.results).to_toml("written from the runs beside it and those it reused")}
+    texts["study.md"] = "".join(opening) + "\n".join(blocks)
     runs = page.runs()
     if runs:
         texts |= {"mechanism.csv": mechanism.as_csv(runs), "images/study-mechanism.svg": mechanism.picture(runs)}

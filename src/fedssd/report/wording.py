@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from fedssd.report.paired import Rival
 
@@ -28,28 +29,73 @@ def interval(found: Rival) -> str:
 
 
 def verdict(found: Rival, worth: float) -> str:
-    """In a word what a difference says: nothing, where it is both small and not to be told from none.
+    """In a word what a difference says: nothing, where all that it may be is less than what is worth confirming.
 
-    Below half of what is worth confirming it is little, whatever a few seeds agree on.
+    Where it may be none and may be more, it is not told. Below half of what is worth confirming it is little, whatever
+    a few seeds agree on.
     """
-    if len(found.gains) < 2:
+    mean, half = (fmean(found.gains), found.half_width) if found.gains else (0.0, None)
+    if half is None:
         return NOT_RUN if not found.gains else "one seed says nothing"
-    mean = fmean(found.gains)
     if found.clear:
         little = ", by little" if abs(mean) < worth / 2 else ""
         return ("raises it" if mean > 0 else "lowers it") + little
-    return "nothing" if abs(mean) < worth else "not told apart"
+    return "nothing" if abs(mean) + half <= worth else "not told apart"
 
 
-def leads(found: Rival) -> str:
-    """Whether it leads FedAvg, as the rest of a sentence."""
+def holds(found: Rival, value: float) -> bool:
+    """Whether a value lies in the interval of a difference."""
+    half = found.half_width
+    return half is not None and abs(fmean(found.gains) - value) <= half
+
+
+def size(found: Rival) -> str:
+    """A difference in a sentence."""
     mean, half = fmean(found.gains), found.half_width
     if half is None:
-        return f"differs from FedAvg by {mean:+.2f} points on one seed, which decides nothing"
-    size = f"{mean:+.2f} points, 95 % interval {mean - half:+.2f} to {mean + half:+.2f}, {len(found.gains)} seeds"
+        return f"{mean:+.2f} points on one seed, which decides nothing"
+    return f"{mean:+.2f} points, 95 % interval {mean - half:+.2f} to {mean + half:+.2f}, {len(found.gains)} seeds"
+
+
+def leads(found: Rival, published: float | None = None) -> str:
+    """Whether it leads FedAvg, as the rest of a sentence, and whether it may lead as the paper's does."""
+    if found.half_width is None:
+        return f"differs from FedAvg by {size(found)}"
+    where = "" if published is None else f"; the published {published:+.2f} is {_where(holds(found, published))} it"
     if not found.clear:
-        return f"is not told apart from FedAvg ({size})"
-    return f"{'leads' if mean > 0 else 'trails'} FedAvg ({size})"
+        return f"is not told apart from FedAvg ({size(found)}{where})"
+    return f"{'leads' if fmean(found.gains) > 0 else 'trails'} FedAvg ({size(found)}{where})"
+
+
+def published_lead(lead: float, held: Mapping[str, bool]) -> str:
+    """Whether the intervals that were just given hold the lead that the paper prints."""
+    opening = f"The lead that the paper prints, {lead:+.2f} points, is"
+    if len(held) == 1 or len(set(held.values())) == 1:
+        which = "that interval" if len(held) == 1 else "all of these intervals"
+        return f"{opening} {_where(next(iter(held.values())))} {which}."
+    return f"{opening} within the interval of {listed([name for name, inside in held.items() if inside])} alone."
+
+
+def _where(inside: bool) -> str:
+    return "within" if inside else "outside"
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join([*([", ".join(words[:-1])] if words[1:] else []), *words[-1:]])
+
+
+def fedssd_at(options: Mapping[str, Any], printed: Mapping[str, Any]) -> str:
+    """FedSSD with these options, by what sets them apart from the paper's."""
+    other = {key: value for key, value in options.items() if value != printed.get(key)}
+    words = [f"at M_max = {other.pop('m_max'):g}"] if "m_max" in other else []
+    words += ["with the weight outside the square"] if other.pop("square", "inside") == "outside" else []
+    return " ".join(["FedSSD", *(words + [f"with {key} = {value}" for key, value in other.items()] or ["as printed"])])
+
+
+def chosen_mark(values: Sequence[object], value: object) -> str:
+    """Behind the value of a grid that was chosen; at the grid's edge a better one may lie beyond."""
+    return " **chosen**" + (", at the grid's edge" if value in (values[0], values[-1]) else "")
 
 
 def code(text: str) -> str:

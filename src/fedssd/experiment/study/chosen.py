@@ -11,9 +11,7 @@ from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import toml_value
 from fedssd.experiment.study.design import Changes
 
-HEADING = (
-    "# What the study chose on its tuning seeds; `make docs` writes it from results/. What is not here was not run yet."
-)
+ORIGIN = "`make docs` writes it from results/"  # of the file that comes with fedssd
 
 
 @dataclass(frozen=True)
@@ -24,16 +22,20 @@ class Chosen:
     survivors: tuple[str, ...] | None = None  # departures worth confirming
     strengths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset to method.option to its value
     compositions: Mapping[str, Any] = field(default_factory=dict)  # a composition's name to the value of its key
+    variants: Mapping[str, Any] = field(default_factory=dict)  # a variant's name to the value of its strength
 
-    def to_toml(self) -> str:
-        """The file's content."""
-        lines = [HEADING]
+    def to_toml(self, origin: str = ORIGIN) -> str:
+        """The file's content; where it comes from stands in its first line."""
+        lines = [f"# What the study chose on its tuning seeds; {origin}. What is not here was not run yet."]
         if self.survivors is not None:
             lines += ["", "[screen]", f"survivors = [{', '.join(map(toml_value, self.survivors))}]"]
         if self.paper is not None:
             lines += ["", "[paper]", *_lines(self.paper)]
         for dataset, found in self.strengths.items():
             lines += ["", f"[strengths.{dataset}]", *_lines(found)]
+        if self.variants:
+            lines += ["", "# tuned and reported beside the methods; no default follows", "[variants]"]
+            lines += _lines(self.variants)
         if self.compositions:
             lines += [
                 "",
@@ -64,4 +66,5 @@ def understood(text: str) -> Chosen:
         None if survivors is None else tuple(survivors),
         content.get("strengths", {}),
         content.get("compositions", {}),
+        content.get("variants", {}),
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedssd.errors import UserError
-from fedssd.experiment.paper import recipe_file
+from fedssd.errors import UserError, perhaps
+from fedssd.experiment.paper import EVERYTHING, recipe_file
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
 PARTS = ("screen", "confirm", "profile", "tune", "report", "compose", "best")
@@ -35,6 +35,22 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """A method and the values its own strength is tuned over; of a variant also what else sets it apart."""
+
+    name: str  # the method's, or the variant's own
+    method: str
+    key: str
+    values: tuple[Any, ...]
+    fixed: Changes = field(default_factory=dict)
+    title: str = ""
+
+    def at(self, value: Any) -> Changes:
+        """What it changes at a value of its strength."""
+        return {**self.fixed, self.key: value}
+
+
+@dataclass(frozen=True)
 class Composition:
     """Halves that work together, and the values of one key that it is tuned over."""
 
@@ -43,6 +59,7 @@ class Composition:
     server: str
     key: str
     values: tuple[Any, ...]
+    variant: str = ""  # whose strength and options its local half has, in place of the method's
 
     @property
     def is_control(self) -> bool:
@@ -65,8 +82,36 @@ class Design:
     choices: tuple[Choice, ...]
     shortlist: int
     candidates: tuple[Changes, ...]
-    grids: Mapping[str, tuple[Any, ...]]  # method.option to its values
+    grids: tuple[Tuned, ...]  # the paper's methods that have a strength
+    variants: tuple[Tuned, ...]  # others that are tuned and reported beside them
     compositions: tuple[Composition, ...]
+
+    def variant(self, name: str) -> Tuned:
+        """The variant of that name."""
+        return next(one for one in self.variants if one.name == name)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Every recipe key and option that the study itself sets somewhere."""
+        departures = [*(changes for choice in self.choices for changes in choice.changes), *self.candidates]
+        fixed = [*(arm.changes for arm in self.arms.values()), *(one.fixed for one in self.variants)]
+        tuned = [*(one.key for one in (*self.grids, *self.variants)), *(one.key for one in self.compositions)]
+        return frozenset({"method", "server", *tuned, *(key for changes in (*departures, *fixed) for key in changes)})
+
+    def refuse_changes(self, changes: Iterable[str]) -> None:
+        """What the study itself varies or fixes cannot be changed in all its recipes: rows would say what is not so."""
+        for key in changes:
+            name = key.removeprefix("options.")
+            if name in self.named:
+                raise UserError(f"the study itself sets {name} in some of its recipes: it cannot be set in all of them")
+
+    def refuse_part(self, part: str) -> None:
+        """A name that is none of a part's."""
+        if part not in PARTS:
+            known = (*PARTS, EVERYTHING)
+            raise UserError(
+                f"unknown part {part!r} of the study: expected one of {', '.join(known)}{perhaps(part, known)}"
+            )
 
     def refuse_seeds(self, part: str, seeds: tuple[int, ...]) -> None:
         """What is reported was never chosen on, and what is chosen is chosen on the seeds set aside for it."""
@@ -75,7 +120,7 @@ class Design:
         if part in REPORTING and shared:
             raise UserError(
                 f"part {part!r} reports, and choices are made on seeds {chosen_on}: expected other seeds, such as "
-                f"{','.join(map(str, self.reporting))}, got {','.join(map(str, shared))} among them"
+                f"{','.join(map(str, self.reporting))}, got {','.join(map(str, shared))}"
             )
         others = [seed for seed in seeds if seed not in self.tuning]
         if part not in REPORTING and others:
@@ -104,7 +149,8 @@ def understood(content: Mapping[str, Any]) -> Design:
     choices = tuple(
         Choice(one["name"], one["question"], tuple(one["arms"]), tuple(one["changes"])) for one in content["choice"]
     )
-    grids = {key: tuple(values) for key, values in content["grids"].items()}
+    grids = tuple(Tuned(_owner(key), _owner(key), key, tuple(values)) for key, values in content["grids"].items())
+    variants = {name: _variant(name, given) for name, given in content["variants"].items()}
     design = Design(
         content["base"],
         tuple(content["seeds"]["tuning"]),
@@ -118,22 +164,37 @@ def understood(content: Mapping[str, Any]) -> Design:
         content["profile"]["shortlist"],
         tuple(content["profile"]["candidates"]),
         grids,
-        tuple(_composition(one) for one in content["composition"]),
+        tuple(variants.values()),
+        tuple(_composition(one, variants) for one in content["composition"]),
     )
     _check(design)
     return design
 
 
-def _composition(given: Mapping[str, Any]) -> Composition:
+def _owner(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _variant(name: str, given: Mapping[str, Any]) -> Tuned:
     ((key, values),) = given["grid"].items()
-    return Composition(given["name"], given["method"], given.get("server", "fedavg"), key, tuple(values))
+    fixed = {option: value for option, value in given.items() if option not in ("method", "title", "grid")}
+    return Tuned(name, given["method"], key, tuple(values), fixed, given["title"])
+
+
+def _composition(given: Mapping[str, Any], variants: Mapping[str, Tuned]) -> Composition:
+    ((key, values),) = given["grid"].items()
+    name = given.get("variant", "")
+    if name and name not in variants:
+        raise UserError(f"the study composes a variant that it does not have: {name}")
+    method = variants[name].method if name else given["method"]
+    return Composition(given["name"], method, given.get("server", "fedavg"), key, tuple(values), name)
 
 
 def _check(design: Design) -> None:
     reported = (*design.reporting, *design.more_seeds)
     if set(design.tuning) & set(reported):
         raise UserError(f"the study would report seeds it chooses on: {design.tuning} and {reported}")
-    by_method = {key: len(values) for key, values in design.grids.items()}
+    by_method = {one.name: len(one.values) for one in (*design.grids, *design.variants)}
     composed = {one.name: len(one.values) for one in design.compositions}
     for sizes in (by_method, composed):
         if len(set(sizes.values())) > 1:

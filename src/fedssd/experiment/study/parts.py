@@ -10,13 +10,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean
+from typing import Any, NamedTuple
 
-from fedssd.errors import UserError, nearest
+from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell
 from fedssd.experiment.paper import EVERYTHING, EXPERIMENTS, SMALL_ROUNDS, Column, setting
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
 from fedssd.experiment.study.chosen import Chosen
-from fedssd.experiment.study.design import PARTS, REPORTING, Changes, Choice, Composition, Design, label, load_design
+from fedssd.experiment.study.design import (
+    PARTS,
+    REPORTING,
+    Changes,
+    Choice,
+    Composition,
+    Design,
+    Tuned,
+    label,
+    load_design,
+)
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.methods.registry import summands
@@ -24,6 +35,19 @@ from fedssd.methods.registry import summands
 BASE = "base"
 COLUMNS = EXPERIMENTS["table2"].columns  # Table 1's CIFAR-10 among them
 OF_IMAGES = "augment"  # the one key that means nothing for digits
+
+
+class Settled(NamedTuple):
+    """What the parts that choose leave to the others: the pipeline, and the strengths of methods and variants."""
+
+    paper: Changes
+    strengths: Changes  # method.option to its value
+    variants: Mapping[str, Any]  # a variant's name to the value of its strength
+
+    def of_methods(self, methods: Iterable[str]) -> Changes:
+        """The strengths of these methods."""
+        wanted = set(methods)
+        return {key: value for key, value in self.strengths.items() if key.partition(".")[0] in wanted}
 
 
 @dataclass(frozen=True)
@@ -40,21 +64,38 @@ class Study:
     def __post_init__(self) -> None:
         self.design.refuse_seeds("tune", self.tuning or ())
         self.design.refuse_seeds("report", self.reporting or ())
+        self.design.refuse_changes(self.changes)
+        self.rounds_of(PARTS[0])  # or a change that no recipe can have would be found when a part is planned
 
     def with_seeds(self, part: str, seeds: tuple[int, ...]) -> Study:
-        """The study with these seeds in a part, or in all of them, each on those it may have; others are refused."""
-        if part == EVERYTHING:
-            choosing = tuple(seed for seed in seeds if seed in self.design.tuning)
-            others = tuple(seed for seed in seeds if seed not in self.design.tuning)
-            return replace(self, tuning=choosing or None, reporting=others or None)
-        self.design.refuse_seeds(part, seeds)
-        return replace(self, reporting=seeds) if part in REPORTING else replace(self, tuning=seeds)
+        """The study on these seeds: those that choose and those that report, in the parts that may have them.
+
+        A part of which none is named, where others are, is refused; what it follows from may be named beside it.
+        """
+        choosing = tuple(seed for seed in seeds if seed in self.design.tuning)
+        others = tuple(seed for seed in seeds if seed not in self.design.tuning)
+        if part != EVERYTHING and not (others if part in REPORTING else choosing):
+            self.design.refuse_seeds(part, seeds)
+        return replace(self, tuning=choosing or None, reporting=others or None)
+
+    def parts(self, part: str = EVERYTHING) -> tuple[str, ...]:
+        """That part, or all; where seeds are named, all that have one of them."""
+        if part != EVERYTHING:
+            self.design.refuse_part(part)
+            return (part,)
+        named = self.tuning is not None or self.reporting is not None
+        own = {True: self.reporting, False: self.tuning}
+        return tuple(one for one in PARTS if not named or own[one in REPORTING] is not None)
 
     def seeds_of(self, part: str) -> tuple[int, ...]:
         """On which seeds a part runs."""
         if part in REPORTING:
             return self.reporting or self.design.reporting
         return self.tuning or self.design.tuning
+
+    def rounds_of(self, part: str) -> int:
+        """How many rounds its runs have."""
+        return self._setting(self._column(self.design.base), part).rounds
 
     def seeds_for(self, trial: Trial) -> tuple[int, ...]:
         """On which seeds a trial runs: more than its part's where it says whether FedSSD leads."""
@@ -63,8 +104,7 @@ class Study:
 
     def trials(self, part: str, results: Results) -> list[Trial]:
         """Everything a part has to run, as far as that can be known: some of it follows from what it finds."""
-        if part not in PARTS:
-            raise UserError(f"unknown part {part!r} of the study: expected {', '.join(PARTS)} ({nearest(part, PARTS)})")
+        self.design.refuse_part(part)
         found: list[Trial] = {
             "screen": self._screen,
             "confirm": self._confirm,
@@ -75,6 +115,20 @@ class Study:
             "best": self._best,
         }[part](results)
         return found
+
+    def possible(self, part: str) -> list[Trial]:
+        """The trials a part can have, whatever the others find: their names are right, what was found is made up."""
+        if part == "profile":
+            return [self.candidate(changes, column) for changes in self.candidates() for column in COLUMNS]
+        data = self._setting(self._column(self.design.base), part).data
+        made_up = Chosen(
+            self.candidates()[0],
+            tuple(label(changes) for choice in self.design.choices for changes in choice.changes),
+            {data: {one.key: one.values[0] for one in self.design.grids}},
+            {one.name: one.values[0] for one in self.design.compositions},
+            {one.name: one.values[0] for one in self.design.variants},
+        )
+        return replace(self, chosen=made_up).trials(part, Results([]))
 
     def cells(self, trials: Iterable[Trial]) -> list[Cell]:
         """The runs of these trials, seed by seed."""
@@ -181,79 +235,96 @@ class Study:
 
     # ── tune and report ──
 
-    def tried(self, key: str, paper: Changes) -> dict[float, Trial]:
-        """A method's grid, by the value of its strength."""
-        method, base = key.partition(".")[0], self._paper_setting("tune", paper)
+    def tried(self, one: Tuned, paper: Changes) -> dict[float, Trial]:
+        """A grid, by the value of its strength."""
+        base = self._paper_setting("tune", paper)
         return {
             value: Trial(
-                "tune", method, f"{key}={value}", method, check(merge(base, {"method": method, key: value}, "study"))
+                "tune",
+                one.name,
+                label(one.at(value)),
+                one.name,
+                check(merge(base, {"method": one.method, **one.at(value)}, "study")),
             )
-            for value in self.design.grids[key]
+            for value in one.values
         }
 
     def _tune(self, results: Results) -> list[Trial]:
         paper = self._need_paper("tune", results)
-        return [trial for key in self.design.grids for trial in self.tried(key, paper).values()]
+        tuned = (*self.design.grids, *self.design.variants)
+        return [trial for one in tuned for trial in self.tried(one, paper).values()]
+
+    def _bests(self, tuned: Sequence[Tuned], results: Results) -> dict[str, float] | None:
+        """The best value of each by the mean over the tuning seeds; ties go to the first. None while one is missing."""
+        paper, found = self.paper(results), {}
+        for one in tuned:
+            trials = {} if paper is None else self.tried(one, paper)
+            means = {value: results.mean(trial, self.seeds_of("tune")) for value, trial in trials.items()}
+            known = {value: mean for value, mean in means.items() if mean is not None}
+            if not known or len(known) < len(means):
+                return None
+            found[one.name] = max(known, key=known.__getitem__)
+        return found
 
     def strengths(self, results: Results) -> dict[str, float] | None:
-        """Every method's best value by the mean over the tuning seeds; ties go to the first."""
-        paper, found = self.paper(results), {}
-        for key in self.design.grids if paper is not None else ():
-            assert paper is not None
-            means = {v: results.mean(trial, self.seeds_of("tune")) for v, trial in self.tried(key, paper).items()}
-            known = {value: mean for value, mean in means.items() if mean is not None}
-            if len(known) == len(means):
-                found[key] = max(known, key=known.__getitem__)
-        if len(found) == len(self.design.grids):
-            return found
+        """The best value of every method of the paper that has a strength, by ``method.option``."""
+        found = self._bests(self.design.grids, results)
+        if found is not None:
+            return {one.key: found[one.name] for one in self.design.grids}
         data = self._setting(self._column(self.design.base), "tune").data
         return dict(self.chosen.strengths[data]) if data in self.chosen.strengths else None
 
-    def reported(self, column: Column, method: str, paper: Changes, strengths: Changes) -> Trial:
-        """A method with its tuned strength on a column."""
-        own = {key: value for key, value in strengths.items() if key.partition(".")[0] == method}
-        recipe = merge(self._paper_setting("report", paper, column), {"method": method, **own}, "study")
-        return Trial("report", column.recipe, method, method, check(recipe))
+    def variants(self, results: Results) -> dict[str, float] | None:
+        """The best value of every variant, by its name."""
+        found = self._bests(self.design.variants, results)
+        return found if found is not None else dict(self.chosen.variants) or None
+
+    def reported(self, column: Column, name: str, settled: Settled) -> Trial:
+        """A method, or a variant, with its tuned strength on a column."""
+        own = [one for one in self.design.variants if one.name == name]
+        changes = own[0].at(settled.variants[name]) if own else settled.of_methods((name,))
+        method = own[0].method if own else name
+        recipe = merge(self._paper_setting("report", settled.paper, column), {"method": method, **changes}, "study")
+        return Trial("report", column.recipe, name, name, check(recipe))
 
     def _report(self, results: Results) -> list[Trial]:
-        paper, strengths = self._need_paper("report", results), self._need_strengths("report", results)
-        return [self.reported(column, method, paper, strengths) for column in COLUMNS for method in PAPER_METHODS]
+        settled = self._need_settled("report", results)
+        names = (*PAPER_METHODS, *(one.name for one in self.design.variants))
+        return [self.reported(column, name, settled) for column in COLUMNS for name in names]
 
     # ── compose and best ──
 
-    def composed(self, part: str, one: Composition, value: object, paper: Changes, strengths: Changes) -> Trial:
+    def composed(self, part: str, one: Composition, value: object, settled: Settled) -> Trial:
         """A composition with a value of its key; the other strengths of its halves are the tuned ones."""
-        halves = summands(one.method)
-        tuned = {key: strength for key, strength in strengths.items() if key.partition(".")[0] in halves}
+        own = self.design.variant(one.variant).at(settled.variants[one.variant]) if one.variant else {}
+        tuned = {**settled.of_methods(summands(one.method)), **own}
         changes = {"method": one.method, "server": one.server, **tuned, one.key: value}
-        recipe = merge(self._paper_setting(part, paper), changes, "study")
+        recipe = merge(self._paper_setting(part, settled.paper), changes, "study")
         return Trial(part, one.name, f"{one.key}={value}", one.name, check(recipe))
 
     def _compose(self, results: Results) -> list[Trial]:
-        paper, strengths = self._need_paper("compose", results), self._need_strengths("compose", results)
+        settled = self._need_settled("compose", results)
         return [
-            self.composed("compose", one, value, paper, strengths)
-            for one in self.design.compositions
-            for value in one.values
+            self.composed("compose", one, value, settled) for one in self.design.compositions for value in one.values
         ]
 
     def _best(self, results: Results) -> list[Trial]:
-        paper, strengths = self._need_paper("best", results), self._need_strengths("best", results)
+        settled = self._need_settled("best", results)
         found = self.compositions(results)
         if not found:
             raise self._needs("best", "compose", results)
         by_name = {one.name: one for one in self.design.compositions}
-        return [self.composed("best", by_name[name], value, paper, strengths) for name, value in found.items()]
+        return [self.composed("best", by_name[name], value, settled) for name, value in found.items()]
 
     def compositions(self, results: Results) -> dict[str, object]:
         """The best composition and the best that does without FedSSD, with the best value of each."""
-        paper, strengths = self.paper(results), self.strengths(results)
+        settled = self.settled(results)
+        if settled is None:
+            return dict(self.chosen.compositions)
         ends: dict[str, tuple[float, object]] = {}
-        for one in self.design.compositions if paper is not None and strengths is not None else ():
-            assert paper is not None
-            assert strengths is not None
+        for one in self.design.compositions:
             for value in one.values:
-                mean = results.mean(self.composed("compose", one, value, paper, strengths), self.seeds_of("compose"))
+                mean = results.mean(self.composed("compose", one, value, settled), self.seeds_of("compose"))
                 if mean is None:
                     return dict(self.chosen.compositions)
                 if one.name not in ends or mean > ends[one.name][0]:
@@ -262,7 +333,7 @@ class Study:
         controls = {one.name for one in self.design.compositions if one.is_control}
         with_it, without = ([name for name in order if (name in controls) == control] for control in (False, True))
         wanted = {*with_it[:1], *without[:1]}
-        return {name: ends[name][1] for name in order if name in wanted} or dict(self.chosen.compositions)
+        return {name: ends[name][1] for name in order if name in wanted}
 
     # ── what all of them share ──
 
@@ -275,6 +346,7 @@ class Study:
             self.survivors(results),
             {} if strengths is None else {data: strengths},
             self.compositions(results),
+            self.variants(results) or {},
         )
 
     def _column(self, recipe: str) -> Column:
@@ -293,8 +365,16 @@ class Study:
             raise self._needs(part, "profile", results)
         return found
 
-    def _need_strengths(self, part: str, results: Results) -> Changes:
-        found = self.strengths(results)
+    def settled(self, results: Results) -> Settled | None:
+        """What report, compose and best begin with; None while one of the three is not known."""
+        paper, strengths, variants = self.paper(results), self.strengths(results), self.variants(results)
+        if paper is None or strengths is None or variants is None:
+            return None
+        return Settled(paper, strengths, variants)
+
+    def _need_settled(self, part: str, results: Results) -> Settled:
+        self._need_paper(part, results)
+        found = self.settled(results)
         if found is None:
             raise self._needs(part, "tune", results)
         return found
@@ -302,9 +382,10 @@ class Study:
     def _needs(self, part: str, other: str, results: Results) -> UserError:
         cells = self.cells(self.trials(other, results))
         done, count = len(results.found(cells)), len({cell.key for cell in cells})
+        seeds = ", ".join(map(str, self.seeds_of(other)))
         return UserError(
-            f"part {part!r} of the study follows from part {other!r}, of which {done} of {count} cells are "
-            f"finished: run that first, or name where it was run with --reuse"
+            f"part {part!r} of the study follows from part {other!r}, of which {done} of {count} cells are finished "
+            f"(seeds {seeds}): run that first, or name where it was run with --reuse, or its seeds too with --seeds"
         )
 
 

@@ -19,19 +19,19 @@ LATE = 5
 
 
 class Results:
-    """Finished runs, by what they are runs of; the first rounds of a longer run are the shorter run."""
+    """Finished runs, by what they are runs of and the kernels that made them, which end tenths of a point apart.
+
+    The first rounds of a longer run are the shorter run.
+    """
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._runs: dict[str, list[Path]] = {}
+        self.done: dict[str, Path] = {}  # every run that counts, by its key, whatever kernels made it
+        self._runs: dict[tuple[str, str], list[Path]] = {}
         self._by_length: dict[tuple[str, str], dict[int, Path]] = {}
         for recipe, run in recipes_of_finished(folders):
-            self._runs.setdefault(recipe.hash, []).append(run)
+            self.done[recipe.hash] = run
+            self._runs.setdefault(_made(recipe), []).append(run)
             self._by_length.setdefault(_endless(recipe), {})[recipe.rounds] = run
-
-    @property
-    def done(self) -> dict[str, Path]:
-        """Every run that counts, by its key."""
-        return {key: runs[-1] for key, runs in self._runs.items()}
 
     def find(self, cell: Cell) -> Path | None:
         """The folder of its run, or of the longest that is longer, so that all parts have the same base."""
@@ -48,7 +48,7 @@ class Results:
         for cell in cells:
             lengths = self._by_length.get(_endless(cell.recipe), {})
             longer = [length for length in lengths if length > cell.recipe.rounds and cell.recipe.evaluate_every == 1]
-            runs = self._runs.get(cell.key) or ([lengths[max(longer)]] if longer else [])
+            runs = self._runs.get(_made(cell.recipe)) or ([lengths[max(longer)]] if longer else [])
             if runs:
                 found[cell.key] = runs
         return found
@@ -84,9 +84,14 @@ MEASURES: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
+def _made(recipe: Recipe) -> tuple[str, str]:
+    """What a run is, and by which kernels it is made."""
+    return recipe.hash, recipe.kernels
+
+
 def _endless(recipe: Recipe) -> tuple[str, str]:
-    """What a run is but for its length; by which kernels it was made, since they end some tenths of a point apart."""
-    return replace(recipe, rounds=1).hash, recipe.kernels
+    """The same but for its length."""
+    return _made(replace(recipe, rounds=1))
 
 
 @cache

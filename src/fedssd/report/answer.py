@@ -1,0 +1,81 @@
+"""The study's answer: one paragraph, said as far as there are runs for it, with its uncertainty."""
+
+from __future__ import annotations
+
+from fedssd.experiment.profiles import printed_strengths
+from fedssd.experiment.study.design import Tuned
+from fedssd.experiment.study.parts import COLUMNS, Settled
+from fedssd.report.evidence import OURS, THEIRS, Evidence
+from fedssd.report.wording import NOT_RUN, fedssd_at, holds, interval, leads, listed, published_lead, size, spread
+
+SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")
+STAND_IN = "On digits, in the place of CIFAR-10"
+
+
+def answer(evidence: Evidence) -> str:
+    """One paragraph, each sentence as far as there are runs for it."""
+    on = f"{STAND_IN}. " if evidence.study.small else ""
+    said = [_base(evidence), _report(evidence), _best(evidence)]
+    if not any(said):
+        return (
+            f"{on}**{NOT_RUN.capitalize()}.** The design is fixed and the runs are not made: whether FedSSD leads, "
+            "when and by how much is not known here yet.\n"
+        )
+    rest = [part for part, sentence in zip(SENTENCES, said, strict=True) if not sentence]
+    missing = f" {NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
+    return on + " ".join(sentence for sentence in said if sentence) + missing + "\n"
+
+
+def _base(evidence: Evidence) -> str:
+    bases = {trial.arm: trial for trial in evidence.study.bases("confirm")}
+    printed = printed_strengths("cifar10", (OURS,))[OURS]
+    found = {
+        fedssd_at(bases[arm].cell(0).recipe.options[OURS], printed): evidence.against(bases[arm], bases[THEIRS])
+        for arm in evidence.leaders
+    }
+    said = [f"{name} {leads(lead)}" for name, lead in found.items() if lead.gains]
+    if not said:
+        return ""
+    paper = evidence.published(evidence.home)
+    held = {name: holds(lead, paper or 0.0) for name, lead in found.items() if lead.half_width is not None}
+    verdicts = f" {published_lead(paper, held)}" if paper is not None and held else ""
+    return f"Over {bases[THEIRS].recipe.rounds} rounds of our base recipe, {listed(said)}.{verdicts}"
+
+
+def _report(evidence: Evidence) -> str:
+    settled = evidence.study.settled(evidence.results)
+    if settled is None:
+        return ""
+    said = []
+    for column in COLUMNS:
+        found = evidence.reported_lead(column, OURS, settled)
+        if found.gains:
+            said.append(f"on {column.title} {leads(found, evidence.published(column))}")
+    if not said:
+        return ""
+    first = f"With the pipeline closest to the paper's and a tuned strength, FedSSD {'; '.join(said)}."
+    return " ".join([first, *(_variant(evidence, one, settled) for one in evidence.better(settled))])
+
+
+def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
+    found = {column.title: evidence.reported_lead(column, one.name, settled) for column in COLUMNS}
+    said = [f"on {title} {leads(lead)}" for title, lead in found.items() if lead.gains]
+    ahead = f"ahead of FedSSD on the tuning seeds ({interval(evidence.ahead(one, settled))})"
+    return f"{one.title}, {ahead}, {'; '.join(said) or NOT_RUN}."
+
+
+def _best(evidence: Evidence) -> str:
+    found = {trial.arm: list(evidence.found(trial).values()) for trial in evidence.best_trials()}
+    said = [
+        f"{name}, the best {'without' if name in evidence.controls else 'with'} FedSSD, reaches {spread(values)}"
+        for name, values in found.items()
+        if values
+    ]
+    if not said:
+        return ""
+    printed = evidence.home.published[OURS].accuracy
+    paper = "" if evidence.published(evidence.home) is None else f" (the paper's FedSSD: {printed:.2f})"
+    both = evidence.with_and_without()
+    gain = evidence.against(*both) if both is not None else None
+    less = f"; with FedSSD less without it, {size(gain)}" if gain is not None and gain.gains else ""
+    return f"Of the compositions tried, {' and '.join(said)}{paper}{less}."
