@@ -124,8 +124,8 @@ def test_variants_are_tuned_like_methods_and_become_no_default(study: Study) -> 
     assert (reported["fedssd"]["fedssd.square"], reported["fedssd"]["fedssd.m_max"]) == ("inside", 0.5)
     assert reported["mse"]["mse.alpha"] == 0.03
     composed = {trial.arm: flat(trial.recipe) for trial in study.trials("compose", results)}
-    assert composed["fedssd-outside-decay"]["fedssd.m_max"] == 0.3
-    assert composed["fedssd-outside-decay"]["fedssd.square"] == "outside"
+    assert composed["fedssd-outside+scaffold-decay"]["fedssd.m_max"] == 0.3
+    assert composed["fedssd-outside+scaffold-decay"]["fedssd.square"] == "outside"
     assert composed["fedssd-decay"]["fedssd.m_max"] == 0.5
 
     def unfinished(trial: Trial, seed: int) -> float | None:
@@ -138,7 +138,7 @@ def test_variants_are_tuned_like_methods_and_become_no_default(study: Study) -> 
 
 def test_the_best_with_fedssd_and_the_best_without_are_reported(study: Study) -> None:
     profile = off_by({label(study.candidates()[0]): 0.0}, {})
-    ends = {"fedssd+fedprox-decay": 74.0, "scaffold-decay": 73.0, "fedavg-decay": 72.0}
+    ends = {"fedssd+scaffold-decay": 74.0, "scaffold-decay": 73.0, "fedavg-decay": 72.0}
 
     def says(trial: Trial, seed: int) -> float:
         if trial.part == "profile":
@@ -146,10 +146,10 @@ def test_the_best_with_fedssd_and_the_best_without_are_reported(study: Study) ->
         third = trial.label.endswith("=0.98")
         return ends.get(trial.group, 60.0) + (0.5 if third else 0.0) if trial.part == "compose" else 70.0
 
-    assert study.compositions(Told(says)) == {"fedssd+fedprox-decay": 0.98, "scaffold-decay": 0.98}
+    assert study.compositions(Told(says)) == {"fedssd+scaffold-decay": 0.98, "scaffold-decay": 0.98}
     first, second = study.trials("best", Told(says))
-    assert (first.recipe.method, first.recipe.lr_decay) == ("fedssd+fedprox", 0.98)
-    assert first.recipe.options["fedprox"]["mu"] == 0.0001  # tuned: all were the same, so the first
+    assert (first.recipe.method, first.recipe.lr_decay) == ("fedssd+scaffold", 0.98)
+    assert first.recipe.options["fedssd"]["m_max"] == 0.01  # tuned: all were the same, so the first
     assert (second.recipe.method, second.recipe.lr_decay) == ("scaffold", 0.98)
 
 

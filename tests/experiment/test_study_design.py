@@ -154,6 +154,9 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
         )
     with pytest.raises(UserError, match="does not have: nobody"):
         understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
+    composition = {**content["composition"][0], "method": "scaffold", "variant": "fedssd-outside"}
+    with pytest.raises(UserError, match="composes scaffold, which variant fedssd-outside is none of"):
+        understood({**content, "composition": [composition]})
 
 
 def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:

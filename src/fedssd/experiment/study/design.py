@@ -59,7 +59,7 @@ class Composition:
     server: str
     key: str
     values: tuple[Any, ...]
-    variant: str = ""  # whose strength and options its local half has, in place of the method's
+    variant: str = ""  # whose strength and options that half has, in place of the method's
 
     @property
     def is_control(self) -> bool:
@@ -186,8 +186,9 @@ def _composition(given: Mapping[str, Any], variants: Mapping[str, Tuned]) -> Com
     name = given.get("variant", "")
     if name and name not in variants:
         raise UserError(f"the study composes a variant that it does not have: {name}")
-    method = variants[name].method if name else given["method"]
-    return Composition(given["name"], method, given.get("server", "fedavg"), key, tuple(values), name)
+    if name and variants[name].method not in given["method"].split("+"):
+        raise UserError(f"the study composes {given['method']}, which variant {name} is none of")
+    return Composition(given["name"], given["method"], given.get("server", "fedavg"), key, tuple(values), name)
 
 
 def _check(design: Design) -> None:
