@@ -91,10 +91,11 @@ def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
     assert_same_round(build_local(name), Pipeline(mean=(0.5,), std=(0.2,)), samples=84)
 
 
-def test_a_test_set_in_blocks_of_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizing, "EVALUATION_BLOCKS", (8,))
+@pytest.mark.parametrize("block", [8, 3])
+def test_a_test_set_in_blocks_of_whole_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "EVALUATION_BLOCKS", (block,))
     monkeypatch.setattr(side_by_side, "ROW", 4)
-    assert_same_round(Local())  # 12 samples: a block of 8, and one of 4 that is filled up
+    assert_same_round(Local())  # 12 samples: a block of 8, and one of 4 that is filled up; or four that are no row
 
 
 def test_a_solver_with_whole_numbers() -> None:

@@ -109,3 +109,13 @@ def test_a_step_that_fails_is_waited_for_as_well(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(torch.OutOfMemoryError), beside(second):  # type: ignore[arg-type]
         raise torch.OutOfMemoryError("too many")
     assert main.waited == ["second"]  # a capture could not end otherwise
+
+    def broken(_: Stream) -> None:
+        raise RuntimeError("a stream that is no more")
+
+    monkeypatch.setattr(main, "wait_stream", broken)
+    with pytest.raises(torch.OutOfMemoryError), beside(second):  # type: ignore[arg-type]
+        raise torch.OutOfMemoryError("too many")
+    with pytest.raises(RuntimeError, match="no more"), beside(second):  # type: ignore[arg-type]
+        pass
+    assert branch()._stream is None  # whatever came, what follows runs in its turn

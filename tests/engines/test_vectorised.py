@@ -55,11 +55,13 @@ def test_widths_follow_the_cohort_where_it_stays_the_same() -> None:
     setting = Setting()
     engine = VectorisedEngine(setting.net, setting.world, setting.schedule, precision="fp64", graphs=True)
     jobs = first_jobs(setting, several("fedavg", 2))
-    for steady, expected in ((True, fitted((9, 4, 4, 2, 1))), (False, ladder(5))):
-        some = [replace(job, steady=steady) for job in jobs]
-        assert engine._widths(some, SimpleNamespace(width=5, steps=[9, 4, 4, 2, 1])) == expected  # type: ignore[arg-type]
-    mixed = [jobs[0], replace(jobs[1], steady=True)]
-    assert engine._widths(mixed, SimpleNamespace(width=5, steps=[9, 4, 4, 2, 1])) == ladder(5)  # type: ignore[arg-type]
+    steps = (9, 9, 4, 4, 2, 2, 1, 1)
+    whole, part = (SimpleNamespace(width=width, steps=steps[:width]) for width in (2 * COHORT, 5))
+    steady = [replace(job, steady=True) for job in jobs]
+    assert engine._widths(steady, whole) == fitted(steps) == [8, 6, 4, 2]  # type: ignore[arg-type]
+    assert engine._widths(jobs, whole) == ladder(8) == [8, 7, 6, 4, 3, 2]  # type: ignore[arg-type]
+    assert engine._widths([jobs[0], steady[1]], whole) == ladder(8)  # type: ignore[arg-type]
+    assert engine._widths(steady, part) == ladder(5)  # type: ignore[arg-type]  # one pass of several
 
 
 def test_one_model_at_a_time_agrees_with_the_reference() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 import torch
 from cohorts import Setting, first_jobs, several, tensors
 
+from fedssd.core import tree
 from fedssd.core.contract import Method
 from fedssd.engines.kernels.aside import beside, branch
-from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.engines.vectorised import VectorisedEngine, choose_engine, program
+from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.step import State, Step
 from fedssd.methods.registry import LOCALS
 
@@ -60,6 +64,76 @@ def test_running_out_of_memory_halves_the_width_and_says_so(monkeypatch: pytest.
     for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
         torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
     assert said == ["vectorised: out of memory with 4 models at once, going on with 2"]
+
+
+def test_kernels_that_want_more_than_the_device_has_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("triton.runtime.errors", reason="the kernels are written in Triton")
+    setting, said = Setting(), []
+    reference, engine = setting.engines(width=4, notice=said.append)
+    assert isinstance(engine, VectorisedEngine)
+    whole, engine.kernels, engine._tried = engine._pass, True, True
+
+    def small_device(jobs: Any, members: Any) -> Any:
+        if engine.kernels:
+            raise errors.OutOfResources(114688, 101376, "shared memory")
+        return whole(jobs, members)
+
+    monkeypatch.setattr(engine, "_pass", small_device)
+    jobs = first_jobs(setting, several("fedavg", 1))
+    for a, b in zip(tensors(reference.train(jobs)), tensors(engine.train(jobs)), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
+    (line,) = said
+    assert "our kernels do not fit this device (out of resource: shared memory, Required: 114688" in line
+    assert line.endswith("), going on with PyTorch's layers")
+
+    def broken(*_: Any) -> Any:
+        raise errors.OutOfResources(2, 1, "shared memory")
+
+    monkeypatch.setattr(engine, "_pass", broken)
+    with pytest.raises(errors.OutOfResources):  # without kernels there is nothing to do without
+        engine.train(jobs)
+
+
+def test_an_evaluation_that_ran_out_of_memory_goes_on_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, said, sizes = Setting(), [], []
+    reference, engine = setting.engines(notice=said.append)
+    models = tree.stack([setting.weights, setting.weights])
+
+    def small_memory(net: Any, world: Any, models: Any, at_once: int, block: int, kernels: bool) -> Any:
+        sizes.append(block)
+        if block > 8:
+            raise torch.OutOfMemoryError("too many")
+        return evaluate(net, world, models, at_once, block, kernels)
+
+    monkeypatch.setattr("fedssd.engines.vectorised.engine.evaluate", small_memory)
+    for _ in range(2):
+        found, expected = engine.evaluate(models), reference.evaluate(models)
+        torch.testing.assert_close(found.loss, expected.loss, rtol=0, atol=1e-10)
+        assert torch.equal(found.confusion, expected.confusion)
+    assert sizes == [37, 18, 9, 4, 4]  # of 37 test samples; what was found out is not tried again
+    text = "vectorised: out of memory in evaluation, going on with {} samples at a time"
+    assert said == [text.format(size) for size in (18, 9, 4)]
+
+
+def test_a_capture_says_what_failed_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams: list[str] = []
+
+    @contextmanager
+    def graph(*_: Any, **__: Any) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("a capture that cannot end")
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "main")
+    monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
+    for first in (torch.OutOfMemoryError("too many"), KeyboardInterrupt()):
+        with pytest.raises(type(first)), program._capturing(None, None):  # type: ignore[arg-type]
+            raise first
+    with pytest.raises(RuntimeError, match="cannot end"), program._capturing(None, None):  # type: ignore[arg-type]
+        pass
+    assert streams == ["main"] * 3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -17,3 +17,8 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
     if device.type != "cuda" or dtype != torch.float32 or importlib.util.find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def too_large(error: BaseException) -> bool:
+    """Whether a kernel wanted more of a device than it has, such as shared memory."""
+    return type(error).__name__ == "OutOfResources"  # Triton's, which is imported only when used

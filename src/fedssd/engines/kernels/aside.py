@@ -7,7 +7,7 @@ Captured in a graph the two streams become two branches. Elsewhere everything ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -63,7 +63,12 @@ def beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
     try:
         stream.wait_stream(torch.cuda.current_stream())  # from here on it belongs to the capture under way
         yield
+    except BaseException:
+        with suppress(RuntimeError):  # why the step failed says more
+            now.join()  # a capture cannot end while a stream of it is out
+        raise
+    else:
+        now.join()
     finally:
-        now.join()  # also where the step failed: a capture cannot end while a stream of it is out
         _branch.reset(before)
         now.end()

@@ -19,7 +19,7 @@ from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Evaluation, Job, World
-from fedssd.engines.kernels import available, side_by_side
+from fedssd.engines.kernels import available, side_by_side, too_large
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
 from fedssd.engines.vectorised.cohort import Cohort, public_size
@@ -83,6 +83,7 @@ class VectorisedEngine:
         self._plain = net
         self._programs: dict[Any, Program] = {}
         self._size: sizing.Footprint | None = None
+        self._evaluated_at_once = len(world.test_y)  # at most; fewer once memory ran out
         self.prepared = 0.0  # seconds that went into compiling and capturing steps
 
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
@@ -122,6 +123,7 @@ class VectorisedEngine:
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
             block = sizing.evaluation_block(size, width, self.world.device, self.kernels)
+            block = min(block, self._evaluated_at_once)
             while True:
                 try:
                     return evaluate(self._net(width), self.world, models, width, block, self.kernels)
@@ -129,7 +131,7 @@ class VectorisedEngine:
                     if block == 1:
                         raise
                 torch.cuda.empty_cache()
-                block //= 2
+                block = self._evaluated_at_once = block // 2
                 self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
 
     def _has_prepared(self, seconds: float) -> None:
@@ -162,7 +164,7 @@ class VectorisedEngine:
                 laid = side_by_side.laid(some[None])[0]  # as a step's batches lie
                 found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, laid)
             except Exception as error:  # a model may do anything with what it takes for a tensor
-                why = f"{type(error).__name__}: {error}".splitlines()[0]
+                why = f"{type(error).__name__}: {_first_line(error)}"
             else:
                 if all(_alike(*pair) for pair in zip(found, expected, strict=True)):
                     return
@@ -190,20 +192,27 @@ class VectorisedEngine:
         return self._alone(width) if self.compile is None else self.compile
 
     def _attempt(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained | None:
-        """One pass, or nothing when memory ran out: the next try has fewer programs kept, or half the models."""
+        """One pass, or nothing when the device is too small for it: the next try has fewer programs kept, half the
+        models, or no kernels."""
         try:
             return self._pass(jobs, members)
         except torch.OutOfMemoryError:
             others = len(self._programs) > 1
             if len(members) == 1 and not others:
                 raise
+            if others:
+                said = "out of memory, letting go of the programs of other cohorts"
+            else:
+                self.width = len(members) // 2
+                said = f"out of memory with {len(members)} models at once, going on with {self.width}"
+        except Exception as error:
+            if not (self.kernels and too_large(error)):
+                raise
+            self.kernels = False
+            said = f"our kernels do not fit this device ({_first_line(error)}), going on with PyTorch's layers"
         self._programs.clear()
         torch.cuda.empty_cache()
-        if others:
-            self.notice("vectorised: out of memory, letting go of the programs of other cohorts")
-        else:
-            self.width = len(members) // 2
-            self.notice(f"vectorised: out of memory with {len(members)} models at once, going on with {self.width}")
+        self.notice(f"vectorised: {said}")
         return None
 
     def _pass(self, jobs: Sequence[Job], members: Sequence[Member]) -> Trained:
@@ -253,7 +262,9 @@ class VectorisedEngine:
         """
         if not (self.graphs or self.compile):
             return ladder(cohort.width, CHEAP_RUNGS)
-        return fitted(tuple(cohort.steps)) if all(job.steady for job in jobs) else ladder(cohort.width, RUNGS)
+        one_pass = cohort.width == sum(len(job.clients) for job in jobs)  # several would each want widths of their own
+        steady = one_pass and all(job.steady for job in jobs)
+        return fitted(tuple(cohort.steps)) if steady else ladder(cohort.width, RUNGS)
 
     def _program(
         self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: Teachers
@@ -308,6 +319,10 @@ class VectorisedEngine:
             own = Work(*(column[index] for column in work))
             found.append(Trained(up, own_local, kept, said, own, sums))
         return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:

@@ -35,10 +35,11 @@ def _evaluate_some(net: Net, world: World, models: Tree, block: int, kernels: bo
     loss = torch.zeros(count, dtype=world.dtype, device=world.device)
     samples = len(world.test_y)
     even = math.ceil(samples / math.ceil(samples / block))  # kernels are made for a block's size: one for all
-    if kernels:
+    whole_rows = kernels and even >= side_by_side.ROW
+    if whole_rows:
         even = side_by_side.ROW * math.ceil(even / side_by_side.ROW)
     for x, y in zip(torch.split(world.test_x, even), torch.split(world.test_y, even), strict=True):
-        prepared = world.pipeline.test(_filled_up(x, even) if kernels else x, world.dtype)
+        prepared = world.pipeline.test(_filled_up(x, even) if whole_rows else x, world.dtype)
         logits: Tensor = over_models(lambda w, inputs: net(w, inputs).logits, count, (False, True))(models, prepared)
         logits = logits[:, : len(y)]
         counts += confusion_counts(logits, y, world.classes).to(torch.int64)  # [m, K, K]
@@ -47,8 +48,8 @@ def _evaluate_some(net: Net, world: World, models: Tree, block: int, kernels: bo
 
 
 def _filled_up(x: Tensor, size: int) -> Tensor:
-    """The samples, and as many empty ones behind them as make up a block."""
-    return x if len(x) == size else torch.cat([x, x.new_zeros(size - len(x), *x.shape[1:])])
+    """The samples, and as many of them again as make up a block."""
+    return x if len(x) == size else x[torch.arange(size, device=x.device) % len(x)]
 
 
 def _losses(logits: Tensor, y: Tensor) -> Tensor:

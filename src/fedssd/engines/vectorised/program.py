@@ -214,15 +214,19 @@ def _nothing_collected() -> Iterator[None]:
 
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """A capture that says when memory ran out in it: ending it may fail then too, and that failure would hide it."""
-    stream = torch.cuda.current_stream()
+    """A capture that says what failed in it: ending it may then fail too, and that failure would hide the first."""
+    stream, failed = torch.cuda.current_stream(), None
     try:
         with torch.cuda.graph(graph, pool=pool):
-            yield
-    except RuntimeError as error:
+            try:
+                yield
+            except BaseException as error:
+                failed = error
+                raise
+    except BaseException:
         torch.cuda.set_stream(stream)
-        if isinstance(error.__context__, torch.OutOfMemoryError):
-            raise error.__context__ from None
+        if failed is not None:
+            raise failed from None
         raise
 
 
