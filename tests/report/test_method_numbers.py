@@ -87,6 +87,25 @@ def test_other_kernels_are_another_line(results: Path, write_run: Callable[..., 
     assert [(row[1], row[5]) for row in rows("mse", results)] == [("digits, iid, 2 clients, kernels off", "–")]
 
 
+def test_a_head_that_was_asked_for_is_another_line_beside_a_fedavg_of_its_own(
+    results: Path, write_run: Callable[..., Path]
+) -> None:
+    """Seed 0 of FedAvg has 50 % without a head, 80 with one; MOON brings its own, and goes beside the one without."""
+    write_run(results / "f-0", "fedavg", 0, [0.1, 0.8], {**PLAIN, "head": "on"})
+    write_run(results / "f-1", "mse", 0, [0.1, 0.9], {**PLAIN, "head": "on"})
+    write_run(results / "f-2", "mse", 0, [0.1, 0.9], {**PLAIN, "head": "off"})
+    write_run(results / "f-3", "moon", 0, [0.1, 0.7], {**PLAIN, "head": "on"})
+    write_run(results / "f-4", "moon", 1, [0.1, 0.7], PLAIN)  # auto: the same head, the same line
+    assert [(row[0], row[4]) for row in rows("fedavg", results)] == [
+        ("fedavg", "60.00 ± 14.14"),
+        ("fedavg, head on", "80.00"),
+    ]
+    assert [(row[0], row[5]) for row in rows("mse", results)] == [("mse, head on", "+10.00"), ("mse", "+40.00")]
+    (moon,) = rows("moon", results)
+    assert (moon[0], moon[6]) == ("moon", "2")
+    assert moon[5].startswith("+10.00 [")  # 20 and 0
+
+
 def test_what_a_study_varied_is_left_out(results: Path, write_run: Callable[..., Path]) -> None:
     write_run(results / "study" / "f-0", "mse", 0, [0.1, 0.9], PLAIN)
     assert numbers_of("mse", lines_of(results, besides=results / "study")) == "Nothing measured yet.\n"

@@ -61,13 +61,25 @@ def pair_name(halves: Halves) -> str:
 
 def head_of(record: Record) -> str:
     """Whether its model has a projection head: on or off."""
-    head = str(recipe_of(record)["head"])
-    return own_head(record) if head == "auto" else head
+    recipe = recipe_of(record)
+    return head_with(str(recipe["method"]), str(recipe["head"]))
 
 
-def own_head(record: Record) -> str:
-    """What the method has where nobody asks; of a user's file that is not known without running it, and seldom on."""
-    return "on" if any(part.strip() in HEADED for part in halves_of(record)[0].split("+")) else "off"
+def head_with(method: str, head: str) -> str:
+    """What a recipe's key comes to: on or off."""
+    return own_head(method) if head == "auto" else head
+
+
+def own_head(method: str) -> str:
+    """What a local half has where nobody asks; of a user's file that is not known without running it, and seldom on."""
+    return "on" if any(part.strip() in HEADED for part in method.split("+")) else "off"
+
+
+def heads_beside(method: str, head: str) -> tuple[str, ...]:
+    """The head of a line's FedAvg, the likelier first: a run does not write down whether its head was asked for."""
+    if head == "on" and own_head(method) == "on":
+        return "off", "on"
+    return ("on", "off") if head == "on" and ".py:" in method else (head,)
 
 
 def training_of(record: Record) -> Values:
@@ -107,7 +119,7 @@ def _variants(
     for record in records:
         values = training_of(record) | _options(record)
         said = {key: values.get(key, UNSET) for key in keys if values.get(key, UNSET) != usual.get(key)}
-        if several_heads and head_of(record) != own_head(record):
+        if several_heads and head_of(record) != own_head(halves[0]):
             said = {"head": head_of(record)} | said
         place = [(keys.index(key) if key in keys else -1, _by_size(value)) for key, value in said.items()]
         words = [f"{_short_key(halves, key)}={value}" for key, value in said.items()]

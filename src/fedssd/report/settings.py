@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedssd.report.lines import TASK, Values, halves_of, head_of, name_lines, own_head, recipe_of, training_of
+from fedssd.report.lines import TASK, Values, halves_of, head_of, heads_beside, name_lines, recipe_of, training_of
 from fedssd.report.records import Record
 from fedssd.report.tables import BASELINE
 
@@ -54,19 +54,12 @@ def _baselines(records: Sequence[Record]) -> dict[str, str]:
             plain.setdefault(head_of(record), {})[record.summary["method"]] = training_of(record)
     found = {}
     for record in records:
-        same = next((plain[head] for head in _heads_beside(record) if head in plain), {})
+        beside = heads_beside(halves_of(record)[0], head_of(record))
+        same = next((plain[head] for head in beside if head in plain), {})
         alike = [name for name, training in same.items() if training == training_of(record)] or list(same)
         if len(alike) == 1:
             (found[record.summary["method"]],) = alike
     return found
-
-
-def _heads_beside(record: Record) -> tuple[str, ...]:
-    """The head its FedAvg has, the likelier first: a run does not write down whether its head was asked for."""
-    head = head_of(record)
-    if head == "on" and own_head(record) == "on":
-        return "off", "on"
-    return ("on", "off") if head == "on" and ".py:" in halves_of(record)[0] else (head,)
 
 
 def _task(record: Record) -> dict[str, Any]:
