@@ -11,7 +11,7 @@ from fedssd.report.method_numbers import lines_of, numbers_of
 
 pytestmark = pytest.mark.quick
 PLAIN = {"augment": "none"}
-PLACE = ["digits, iid, 2 clients", "a split a seed", "2"]
+PLACE = ["digits, iid, 2 clients", "one for each seed", "2"]
 STRONG = {**PLAIN, "options": {"fedssd": {"m_max": 1.0, "floor": 0.1}}}
 
 
@@ -59,18 +59,21 @@ def test_splits_of_their_own_and_a_shared_one_are_different_lines(
     write_run(results / "f-1", "mse", 0, [0.1, 0.8], {**PLAIN, "partition_seed": 1})
     write_run(results / "f-2", "mse", 1, [0.1, 0.9], PLAIN)
     assert [(row[2], row[4], row[6]) for row in rows("fedavg", results)] == [
-        ("a split a seed", "60.00 ± 14.14", "2"),
-        ("shared split 1", "80.00 ± 14.14", "2"),
+        ("one for each seed", "60.00 ± 14.14", "2"),
+        ("number 1 for all", "80.00 ± 14.14", "2"),
     ]
     (mse,) = rows("mse", results)  # seed 1's own split is the shared one, so that it says nothing beside it
-    assert (mse[2], mse[4], mse[6]) == ("shared split 1", "85.00 ± 7.07", "2")
+    assert (mse[2], mse[4], mse[6]) == ("number 1 for all", "85.00 ± 7.07", "2")
     assert mse[5].startswith("+5.00 [")  # −10 and +20
 
 
 def test_a_split_that_fedavg_was_not_run_on_is_not_compared(results: Path, write_run: Callable[..., Path]) -> None:
     write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "partition_seed": 7})
     write_run(results / "f-1", "mse", 1, [0.1, 0.9], PLAIN)
-    assert [(row[2], row[5]) for row in rows("mse", results)] == [("shared split 7", "–"), ("a split a seed", "+20.00")]
+    assert [(row[2], row[5]) for row in rows("mse", results)] == [
+        ("number 7 for all", "–"),
+        ("one for each seed", "+20.00"),
+    ]
 
 
 def test_a_longer_fedavg_stands_for_a_shorter_one(results: Path, write_run: Callable[..., Path]) -> None:

@@ -22,12 +22,12 @@ from fedssd.report.wording import interval
 FREE = {"method", "server", "head", "seed", "partition_seed", "evaluate_local", "rounds", *MACHINE} - {"kernels"}
 TASK = [key for key in KEYS if key not in FREE]
 A_SPLIT_A_SEED = -1
-HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "less FedAvg [95 %]", "seeds")
+HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "gain over FedAvg, points [95 %]", "seeds")
 ABOUT = (
-    "Final accuracy: mean ± standard deviation over seeds. Less FedAvg: paired by seed on the same split, 95 % by "
-    "Student's t, *: the interval leaves out zero; of a FedAvg that ran longer, after as many rounds. Lines with a "
-    "split a seed and on a shared split are not to be compared: one has the splits' spread in it, the other one "
-    "split's luck."
+    "Final accuracy: mean ± standard deviation over seeds. Gain over FedAvg: the mean difference to FedAvg's runs of "
+    "the same seed and split, 95 % interval by Student's t; *: it leaves out zero; where FedAvg ran longer, to FedAvg "
+    "after as many rounds. Lines with a split for each seed and lines with one split for all are not to be compared: "
+    "the former have the splits' spread in them, the latter one split's luck."
 )
 
 
@@ -165,7 +165,7 @@ def numbers_of(name: str, lines: Sequence[Line]) -> str:
 
 
 def _cells(line: Line, lines: Sequence[Line]) -> list[str]:
-    split = "a split a seed" if line.split == A_SPLIT_A_SEED else f"shared split {line.split}"
+    split = "one for each seed" if line.split == A_SPLIT_A_SEED else f"number {line.split} for all"
     diverged = sum(run.diverged for run in line.runs.values())
     seeds = f"{len(line.runs)}" + (f", {diverged} diverged" if diverged else "")
     spread = _spread(list(line.accuracies.values()))
