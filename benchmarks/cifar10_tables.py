@@ -47,7 +47,7 @@ def after(folder: str, seed: int, round_: int) -> dict[str, dict[str, float]]:
 def fifty_rounds() -> str:
     base = accuracies(ROWS["fedavg"], ROUND, SEEDS)
     lines = [
-        "| method | accuracy % | clients' own models % | less FedAvg, points | 95 % interval | MB up and down |",
+        "| method | accuracy % | clients' own models % | gain over FedAvg, points | 95 % interval | MB up and down |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, folder in ROWS.items():

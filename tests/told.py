@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedssd.experiment.cells import resolved
 from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Design, load_design
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
+from fedssd.methods import shipped
 
 Says = Callable[[Trial, int], float | None]
 
@@ -29,6 +33,17 @@ class Told(Results):
         found = {seed: self.says(trial, seed) for seed in seeds}
         more = self.best if which == "best" else 0.0
         return {seed: value + more for seed, value in found.items() if value is not None}
+
+
+@contextmanager
+def tuned(folder: Path, strengths: Mapping[str, float]) -> Iterator[None]:
+    """As if the study had found these strengths for CIFAR-10; ``folder`` holds the file that says so."""
+    (folder / "chosen.toml").write_text(Chosen(strengths={"cifar10": dict(strengths)}).to_toml())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FILE", folder / "chosen.toml")
+        shipped._strengths.cache_clear()
+        yield
+    shipped._strengths.cache_clear()
 
 
 def flat(recipe: Recipe) -> dict[str, Any]:

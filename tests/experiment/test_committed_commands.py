@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from told import tuned
 
 from fedssd.cli import main
 from fedssd.experiment import many, run
 from fedssd.experiment.cells import resolved
 from fedssd.experiment.finished import finished_runs
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.study.chosen import Chosen
-from fedssd.methods import shipped
 
 pytestmark = pytest.mark.quick
 RESULTS = Path(__file__).parents[2] / "results"
@@ -48,18 +47,13 @@ def refuse(recipes: Recipe | Sequence[Recipe], *_: Any, **__: Any) -> None:
 
 
 @pytest.fixture
-def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def chose(tmp_path: Path) -> Iterator[None]:
     """As if the study had tuned every strength that a committed run has."""
-    strengths = {"fedssd.m_max": 0.25, "fedprox.mu": 0.75}
-    (tmp_path / "chosen.toml").write_text(Chosen(strengths={"cifar10": strengths}).to_toml())
-    monkeypatch.setattr(shipped, "FILE", tmp_path / "chosen.toml")
-    shipped._strengths.cache_clear()
-    yield
-    monkeypatch.undo()
-    shipped._strengths.cache_clear()
+    with tuned(tmp_path, {"fedssd.m_max": 0.25, "fedprox.mu": 0.75}):
+        yield
 
 
-@pytest.mark.usefixtures("tuned")
+@pytest.mark.usefixtures("chose")
 @pytest.mark.parametrize(
     ("place", "command"), list(named()), ids=lambda value: value.name if isinstance(value, Path) else ""
 )

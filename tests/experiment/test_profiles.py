@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from told import flat
+from told import flat, tuned
 
 from fedssd.cli import main
 from fedssd.errors import UserError
@@ -88,15 +88,10 @@ def test_the_paper_profile_s_pipeline_replaces_a_file_s_as_a_whole(monkeypatch: 
 
 
 @pytest.fixture
-def chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def chose(tmp_path: Path) -> Iterator[None]:
     """As if the study had found other strengths than the paper prints, for two methods."""
-    strengths = {"fedssd.m_max": 0.25, "fedcad.lam": 0.75}
-    (tmp_path / "chosen.toml").write_text(Chosen(strengths={"cifar10": strengths}).to_toml())
-    monkeypatch.setattr(shipped, "FILE", tmp_path / "chosen.toml")
-    shipped._strengths.cache_clear()
-    yield
-    monkeypatch.undo()
-    shipped._strengths.cache_clear()
+    with tuned(tmp_path, {"fedssd.m_max": 0.25, "fedcad.lam": 0.75}):
+        yield
 
 
 @pytest.mark.quick

@@ -12,8 +12,9 @@ from fedssd.errors import UserError
 from fedssd.methods.registry import LOCALS
 from fedssd.report.content import setting_content
 from fedssd.report.html import LARGEST, report, write_report
+from fedssd.report.lines import HEADED
 from fedssd.report.records import collect
-from fedssd.report.settings import HEADED, once_per_seed, settings
+from fedssd.report.settings import once_per_seed, settings
 
 pytestmark = pytest.mark.quick
 Write = Callable[..., Path]
@@ -173,7 +174,7 @@ def test_without_a_fedavg_of_its_head_a_line_is_measured_against_nobody(tmp_path
     (setting,) = settings(collect([tmp_path]))
     assert setting.baselines == {"fedavg head=on": "fedavg head=on", "moon": "fedavg head=on"}
     notes = setting_content(setting)["table"]["notes"]
-    assert "FedAvg by the projection head that was asked for, of fedssd: none; of all others: fedavg head=on" in notes
+    assert "FedAvg by projection head and local training, of fedssd: none; of all others: fedavg head=on" in notes
 
 
 def test_one_head_for_all_needs_no_naming(tmp_path: Path, write_run: Write) -> None:

@@ -11,7 +11,7 @@ from fedssd.report.method_numbers import lines_of, numbers_of
 
 pytestmark = pytest.mark.quick
 PLAIN = {"augment": "none"}
-PLACE = ["digits, iid, 2 clients", "a split a seed", "2"]
+PLACE = ["digits, iid, 2 clients", "one for each seed", "2"]
 STRONG = {**PLAIN, "options": {"fedssd": {"m_max": 1.0, "floor": 0.1}}}
 
 
@@ -59,18 +59,21 @@ def test_splits_of_their_own_and_a_shared_one_are_different_lines(
     write_run(results / "f-1", "mse", 0, [0.1, 0.8], {**PLAIN, "partition_seed": 1})
     write_run(results / "f-2", "mse", 1, [0.1, 0.9], PLAIN)
     assert [(row[2], row[4], row[6]) for row in rows("fedavg", results)] == [
-        ("a split a seed", "60.00 ± 14.14", "2"),
-        ("shared split 1", "80.00 ± 14.14", "2"),
+        ("one for each seed", "60.00 ± 14.14", "2"),
+        ("number 1 for all", "80.00 ± 14.14", "2"),
     ]
     (mse,) = rows("mse", results)  # seed 1's own split is the shared one, so that it says nothing beside it
-    assert (mse[2], mse[4], mse[6]) == ("shared split 1", "85.00 ± 7.07", "2")
+    assert (mse[2], mse[4], mse[6]) == ("number 1 for all", "85.00 ± 7.07", "2")
     assert mse[5].startswith("+5.00 [")  # −10 and +20
 
 
 def test_a_split_that_fedavg_was_not_run_on_is_not_compared(results: Path, write_run: Callable[..., Path]) -> None:
     write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "partition_seed": 7})
     write_run(results / "f-1", "mse", 1, [0.1, 0.9], PLAIN)
-    assert [(row[2], row[5]) for row in rows("mse", results)] == [("shared split 7", "–"), ("a split a seed", "+20.00")]
+    assert [(row[2], row[5]) for row in rows("mse", results)] == [
+        ("number 7 for all", "–"),
+        ("one for each seed", "+20.00"),
+    ]
 
 
 def test_a_longer_fedavg_stands_for_a_shorter_one(results: Path, write_run: Callable[..., Path]) -> None:
@@ -85,6 +88,25 @@ def test_a_longer_fedavg_stands_for_a_shorter_one(results: Path, write_run: Call
 def test_other_kernels_are_another_line(results: Path, write_run: Callable[..., Path]) -> None:
     write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "kernels": "off"})
     assert [(row[1], row[5]) for row in rows("mse", results)] == [("digits, iid, 2 clients, kernels off", "–")]
+
+
+def test_a_head_that_was_asked_for_is_another_line_beside_a_fedavg_of_its_own(
+    results: Path, write_run: Callable[..., Path]
+) -> None:
+    """Seed 0 of FedAvg has 50 % without a head, 80 with one; MOON brings its own, and goes beside the one without."""
+    write_run(results / "f-0", "fedavg", 0, [0.1, 0.8], {**PLAIN, "head": "on"})
+    write_run(results / "f-1", "mse", 0, [0.1, 0.9], {**PLAIN, "head": "on"})
+    write_run(results / "f-2", "mse", 0, [0.1, 0.9], {**PLAIN, "head": "off"})
+    write_run(results / "f-3", "moon", 0, [0.1, 0.7], {**PLAIN, "head": "on"})
+    write_run(results / "f-4", "moon", 1, [0.1, 0.7], PLAIN)  # auto: the same head, the same line
+    assert [(row[0], row[4]) for row in rows("fedavg", results)] == [
+        ("fedavg", "60.00 ± 14.14"),
+        ("fedavg, head on", "80.00"),
+    ]
+    assert [(row[0], row[5]) for row in rows("mse", results)] == [("mse, head on", "+10.00"), ("mse", "+40.00")]
+    (moon,) = rows("moon", results)
+    assert (moon[0], moon[6]) == ("moon", "2")
+    assert moon[5].startswith("+10.00 [")  # 20 and 0
 
 
 def test_what_a_study_varied_is_left_out(results: Path, write_run: Callable[..., Path]) -> None:

@@ -185,11 +185,12 @@ def test_a_phone_scrolls_downwards_only(browser: Browser, page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def crowded(write_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve lines, some with names far wider than a phone."""
+    """Twelve lines, some with names far wider than a phone, the later the better; and one line of another task."""
     out = tmp_path_factory.mktemp("crowded")
     for number in range(12):
         options = {"kl": {"alpha": number / 100, **{f"a_rather_long_option_{place}": number for place in range(6)}}}
-        write_run(out / str(number), "kl", 0, [0.5, 0.6], {"options": options})
+        write_run(out / f"{number:02}", "kl", 0, [0.5, 0.6 + number / 100], {"options": options})
+    write_run(out / "-first", "kl", 0, [0.5, 0.6], {"partition": "classes:2"})
     return write_report([out], out / "report.html")
 
 
@@ -197,7 +198,7 @@ def test_of_many_methods_eight_are_drawn_until_others_are_switched_on(browser: B
     browser.open(crowded)
     assert count(browser, "#curve-global polyline.line") == 8
     assert count(browser, "#table tr.off") == 4
-    assert text(browser, "#switched").startswith("8 of 12 methods are drawn")
+    assert text(browser, "#switched").startswith("8 of 12 lines are drawn")
     click(browser, "#all")
     assert count(browser, "#curve-global polyline.line") == 12
     assert text(browser, "#switched") == ""
@@ -207,6 +208,55 @@ def test_of_many_methods_eight_are_drawn_until_others_are_switched_on(browser: B
     assert count(browser, "#curve-global polyline.line") == 1
     assert count(browser, ".chip[aria-pressed=true]") == 1
     assert browser.complaints == []
+
+
+def test_the_page_opens_where_there_is_most_to_see(browser: Browser, crowded: Path) -> None:
+    browser.open(crowded)
+    assert count(browser, "#setting option") == 2
+    assert text(browser, "#setting option:checked") == "digits, iid"
+    assert count(browser, "#table tbody tr") == 12
+
+
+def test_the_table_is_sorted_by_its_headings(browser: Browser, crowded: Path) -> None:
+    """The largest first, at the next click the smallest; the first heading brings back the order they came in."""
+
+    def finals() -> list[str]:
+        return list(browser.run("[...document.querySelectorAll('#table td:nth-child(2)')].map(e => e.textContent)"))
+
+    browser.open(crowded)
+    upwards = [f"{60 + number}.00" for number in range(12)]
+    heading = "#table th:nth-child({}) button"
+    click(browser, heading.format(2))
+    assert finals() == upwards[::-1]
+    assert count(browser, "#table th[aria-sort=descending]") == 1
+    click(browser, heading.format(2))
+    assert finals() == upwards
+    click(browser, heading.format(2))
+    assert finals() == upwards[::-1]
+    click(browser, heading.format(1))
+    assert finals() == upwards
+    assert count(browser, "#table th[aria-sort]") == 0
+
+
+def test_every_line_s_recipe_can_be_read(opened: Browser, real_runs: Path) -> None:
+    for method in ("fedavg", "fedssd"):
+        choose(opened, "#recipe-method", method)
+        assert text(opened, "#recipe") == (real_runs / f"first/{method}-0" / "recipe.toml").read_text()
+
+
+def test_names_at_the_line_ends_are_never_alike(
+    browser: Browser, crowded: Path, tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    """Names are cut to fit; where they would then read the same, none is written."""
+    browser.open(crowded)
+    names = browser.run("[...document.querySelectorAll('#curve-global text.name')].map(e => e.textContent)")
+    assert len(names) == len(set(names)) == 8
+    for value in (1, 2):
+        options = {"kl": {"an_option_whose_name_has_no_room_beside_a_line": value}}
+        write_run(tmp_path / str(value), "kl", 0, [0.5, 0.6], {"options": options})
+    browser.open(write_report([tmp_path], tmp_path / "report.html"))
+    assert count(browser, "#curve-global polyline.line") == 2
+    assert count(browser, "#curve-global text.name") == 0
 
 
 def test_pointing_at_a_method_leaves_the_others_pale(opened: Browser) -> None:

@@ -13,13 +13,16 @@ from typing import Any
 
 from fedssd.experiment.repeats import RULE
 from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
+from fedssd.report.lines import halves_of, head_of, pair_name
 from fedssd.report.records import Record
-from fedssd.report.settings import OWN, Setting, head_of, once_per_seed
+from fedssd.report.settings import OWN, Setting, once_per_seed
 from fedssd.report.tables import cells, remarks, tabulate
 
 Content = dict[str, Any]
 FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}
 NAMED = 6  # repeats named in a note
+LISTED = 3  # FedAvgs of which a note says to which lines they belong
+DRAWN = 8  # lines at first: more are mud
 VERSIONS = ("fedssd", "torch", "python", "engine", "device", "card", "commit")
 
 
@@ -28,18 +31,50 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     records, repeats = once_per_seed(setting.records)
     names = list(dict.fromkeys(record.summary["method"] for record in records))
     lines = {name: [record for record in records if record.summary["method"] == name] for name in names}
-    pairs = colours(names)
+    drawn = _drawn_first(lines)
+    ordered = [*drawn, *(name for name in names if name not in drawn)]  # no two of those drawn at first look alike
+    pairs = dict(zip(ordered, colours(ordered), strict=True))
+    shown = _shown_names(names)
     first = records[0]
     return {
         "name": setting.name,
         "facts": facts(setting),
         "classes": first.header.get("classes") or _numbered(first),
-        "table": _table(records, repeats, setting.baselines),
-        "methods": [line_content(name, pair, lines[name], every) for name, pair in zip(names, pairs, strict=True)],
+        "table": _table(records, repeats, setting),
+        "methods": [
+            {"id": name, "name": shown[name], "drawn": name in drawn, **line_content(pairs[name], lines[name], every)}
+            for name in names
+        ],
         "splits": _splits(records),
         "runs": [provenance(record) for record in records],
-        "recipe": _recipe_text(first),
     }
+
+
+def _drawn_first(lines: Mapping[str, Sequence[Record]]) -> list[str]:
+    """The lines to look at first: of each pair of halves the plain one, else its best, then the best of all."""
+
+    def final(name: str) -> float:
+        return fmean(float(record.summary["final"]["acc"]) for record in lines[name])
+
+    best = sorted(lines, key=final, reverse=True)
+    pairs = {name: pair_name(halves_of(runs[0])) for name, runs in lines.items()}
+    leaders = [
+        pair if pair in lines else next(name for name in best if pairs[name] == pair)
+        for pair in dict.fromkeys(pairs.values())
+    ]
+    return [*leaders, *(name for name in best if name not in leaders)][:DRAWN]
+
+
+def _shown_names(names: Sequence[str]) -> dict[str, str]:
+    """How the page calls the lines: a method as its paper does, a user's class without its file where that does."""
+    short = {name: re.sub(r"[^+× ]*\.py:", "", name) for name in names}
+    found = {}
+    for name in names:
+        method, _, rest = name.partition(" ")
+        alone = method in NAMES and not rest.startswith("×")
+        unique = list(short.values()).count(short[name]) == 1
+        found[name] = f"{NAMES[method]} {rest}".strip() if alone else short[name] if unique else name
+    return found
 
 
 def facts(setting: Setting) -> list[list[str]]:
@@ -75,10 +110,10 @@ def _numbered(record: Record) -> list[str]:
     return [str(number) for number in range(len(next(iter(found.values()), [])))]
 
 
-def _table(records: Sequence[Record], repeats: Sequence[Record], baselines: Mapping[str, str]) -> Content:
-    table = tabulate(records, baselines)
+def _table(records: Sequence[Record], repeats: Sequence[Record], setting: Setting) -> Content:
+    table = tabulate(records, setting.baselines)
     unfinished = [f"{r.summary['method']} seed {r.summary['seed']}" for r in records if not r.finished]
-    notes = remarks(table) + _measured_against([row.method for row in table.rows], baselines)
+    notes = remarks(table) + _unsaid(setting) + _measured_against([row.method for row in table.rows], setting.baselines)
     notes += [f"interrupted before their last round: {', '.join(unfinished)}"] if unfinished else []
     notes += [_set_aside(repeats)] if repeats else []
     mark = "\x01"  # an outstanding cell, told to the page by a character no name has
@@ -86,16 +121,29 @@ def _table(records: Sequence[Record], repeats: Sequence[Record], baselines: Mapp
     return {"headings": ["method", *(" ".join(c.heading) for c in table.columns)], "rows": rows, "notes": notes}
 
 
+def _unsaid(setting: Setting) -> list[str]:
+    """What holds wherever a line's name says nothing else."""
+    words = [
+        (f"of {pair}: " if pair else "") + ", ".join(f"{key}={value}" for key, value in values.items())
+        for pair, values in setting.unsaid.items()
+    ]
+    return [f"where a name does not say otherwise: {'; '.join(words)}"] if words else []
+
+
 def _measured_against(names: Sequence[str], baselines: Mapping[str, str]) -> list[str]:
-    """Which FedAvg the rounds are counted to, where there are two or some line has none."""
+    """Which FedAvg the rounds are counted to, where there are several or some line has none."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(baselines.get(name, "none"), []).append(name)
     if len(groups) == 1:
         return []
+    if len(groups) > LISTED:
+        none = len(groups.get("none", []))
+        missing = f"; {none} of {len(names)} lines have none" if none else ""
+        return [f"FedAvg is for each line the one with its projection head and local training{missing}"]
     *smaller, (largest, _) = sorted(groups.items(), key=lambda group: len(group[1]))
     words = [f"of {', '.join(lines)}: {base}" for base, lines in smaller]
-    return [f"FedAvg by the projection head that was asked for, {'; '.join([*words, f'of all others: {largest}'])}"]
+    return [f"FedAvg by projection head and local training, {'; '.join([*words, f'of all others: {largest}'])}"]
 
 
 def _set_aside(repeats: Sequence[Record]) -> str:
@@ -110,11 +158,9 @@ def _place(record: Record) -> str:
     return "/".join(record.folder.parts[-2:])
 
 
-def line_content(name: str, pair: tuple[str, str], records: Sequence[Record], every: int) -> Content:
-    """A method's line: its curves as means over seeds, and what one seed shows in detail."""
+def line_content(pair: tuple[str, str], records: Sequence[Record], every: int) -> Content:
+    """A line: its curves as means over seeds, and what one seed shows in detail."""
     content: Content = {
-        "id": name,
-        "name": NAMES.get(name) or re.sub(r"[^+× ]*\.py:", "", name),  # a user's class without its file
         "light": pair[0],
         "dark": pair[1],
         "seeds": [record.summary["seed"] for record in records],
@@ -126,6 +172,7 @@ def line_content(name: str, pair: tuple[str, str], records: Sequence[Record], ev
         "credibility": _credibility(records, every),
         "distilled": _distilled(records),
         "confusion": _confusion(records),
+        "recipe": _recipe_text(records[0]),
     }
     return {key: value for key, value in content.items() if value is not None}
 

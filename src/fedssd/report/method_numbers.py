@@ -12,21 +12,22 @@ from typing import Any
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
 from fedssd.experiment.repeats import newest_last
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.report.lines import head_with, heads_beside, own_head
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
 from fedssd.report.tables import BASELINE
 from fedssd.report.wording import interval
 
-# What runs may differ in and still be on one task; lines part by split, by length and by how they were computed.
+# What runs may differ in and still be on one task; lines part by split, head, length and how they were computed.
 FREE = {"method", "server", "head", "seed", "partition_seed", "evaluate_local", "rounds", *MACHINE} - {"kernels"}
 TASK = [key for key in KEYS if key not in FREE]
 A_SPLIT_A_SEED = -1
-HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "less FedAvg [95 %]", "seeds")
+HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "gain over FedAvg, points [95 %]", "seeds")
 ABOUT = (
-    "Final accuracy: mean ± standard deviation over seeds. Less FedAvg: paired by seed on the same split, 95 % by "
-    "Student's t, *: the interval leaves out zero; of a FedAvg that ran longer, after as many rounds. Lines with a "
-    "split a seed and on a shared split are not to be compared: one has the splits' spread in it, the other one "
-    "split's luck."
+    "Final accuracy: mean ± standard deviation over seeds. Gain over FedAvg: the mean difference to FedAvg's runs of "
+    "the same seed and split, 95 % interval by Student's t; *: it leaves out zero; where FedAvg ran longer, to FedAvg "
+    "after as many rounds. Lines with a split for each seed and lines with one split for all are not to be compared: "
+    "the former have the splits' spread in them, the latter one split's luck."
 )
 
 
@@ -84,7 +85,16 @@ class Line:
 
     @property
     def label(self) -> str:
-        """``fedssd × fednova``, with the options that are not at their default."""
+        """``fedssd × fednova``, with the options that are not at their default and a head that was asked for."""
+        return self._named + ("" if self.head == own_head(self.recipe.method) else f", head {self.head}")
+
+    @property
+    def head(self) -> str:
+        """Whether the model has a projection head: on or off."""
+        return head_with(self.recipe.method, self.recipe.head)
+
+    @property
+    def _named(self) -> str:
         recipe = self.recipe
         local = "+".join(part + self._changed(LOCALS, part) for part in recipe.method.split("+"))
         if recipe.server == BASELINE:
@@ -123,7 +133,8 @@ def lines_of(results: Path, besides: Path | None = None) -> list[Line]:
         recipe = run.recipe
         own = [A_SPLIT_A_SEED] if run.split == recipe.seed else []
         for split in (*own, *([run.split] if (repr(run.task), run.split) in shared else [])):
-            key = repr((recipe.method, recipe.server, recipe.options, run.task, recipe.rounds, split))
+            head = head_with(recipe.method, recipe.head)
+            key = repr((recipe.method, recipe.server, recipe.options, head, run.task, recipe.rounds, split))
             found.setdefault(key, Line(recipe, run.task, split)).runs[recipe.seed] = run
     return [
         line
@@ -154,7 +165,7 @@ def numbers_of(name: str, lines: Sequence[Line]) -> str:
 
 
 def _cells(line: Line, lines: Sequence[Line]) -> list[str]:
-    split = "a split a seed" if line.split == A_SPLIT_A_SEED else f"shared split {line.split}"
+    split = "one for each seed" if line.split == A_SPLIT_A_SEED else f"number {line.split} for all"
     diverged = sum(run.diverged for run in line.runs.values())
     seeds = f"{len(line.runs)}" + (f", {diverged} diverged" if diverged else "")
     spread = _spread(list(line.accuracies.values()))
@@ -164,12 +175,16 @@ def _cells(line: Line, lines: Sequence[Line]) -> list[str]:
 def _beside(line: Line, lines: Sequence[Line]) -> str:
     """The gain over FedAvg's runs with the same seeds and splits; a dash for FedAvg itself and where it was not run.
 
-    A longer run of FedAvg stands for one of as many rounds, where there is none.
+    FedAvg's model has the line's projection head; a head of the method's own accord is no other setting. A longer run
+    of FedAvg stands for one of as many rounds, where there is none.
     """
     if line.concerns(BASELINE):
         return "–"
     rounds = line.recipe.rounds
     like = [one for one in lines if one.concerns(BASELINE) and (one.task, one.split) == (line.task, line.split)]
+    heads = heads_beside(line.recipe.method, line.head)
+    head = next((head for head in heads if any(one.head == head for one in like)), "")
+    like = [one for one in like if one.head == head]
     base: dict[int, float] = {}
     for one in sorted(like, key=lambda one: (one.recipe.rounds == rounds, one.recipe.rounds)):
         after = {seed: run.after(rounds) for seed, run in one.runs.items() if one.recipe.rounds >= rounds}

@@ -145,9 +145,9 @@ def _section(side: Side) -> str:
     if compared:
         columns["difference"] = difference
     if any(cell.lead.gains for cell in side.cells):
-        columns["less FedAvg [95 %]"] = lambda cell: interval(cell.lead)
+        columns["gain over FedAvg [95 %]"] = lambda cell: interval(cell.lead)
     if any(cell.published_lead is not None for cell in side.cells):
-        columns["paper's less its FedAvg"] = _their_lead
+        columns["paper's gain"] = _their_lead
     if any(cell.rounds for cell in side.cells):
         columns["T"] = rounds
     if any(cell.theirs and cell.theirs.rounds for cell in side.cells):
@@ -199,7 +199,9 @@ def notes(side: Side, compared: bool) -> list[str]:
     if any(cell.accuracies for cell in side.cells):
         found.append("Ours: mean ± standard deviation (seeds)")
     if any(cell.lead.half_width is not None for cell in side.cells):
-        found.append("Less FedAvg: paired by seed, 95 % by Student's t; *: the interval leaves out zero")
+        found.append(
+            "Gain over FedAvg: in points, paired by seed, 95 % by Student's t; *: the interval leaves out zero"
+        )
     if any(cell.rounds for cell in side.cells):
         own = next((cell for cell in side.cells if cell.method == BASELINE), None)
         null = f"; FedAvg itself first hits that value in round {rounds(own)}" if own and own.rounds else ""

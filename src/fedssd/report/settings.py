@@ -1,34 +1,15 @@
-"""Which runs belong side by side: runs of one task form a setting, and what differs within it names its lines."""
+"""Which runs belong side by side: runs of one task form a setting."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedssd.experiment.recipe import MACHINE, Recipe
+from fedssd.report.lines import TASK, Values, halves_of, head_of, heads_beside, name_lines, recipe_of, training_of
 from fedssd.report.records import Record
 from fedssd.report.tables import BASELINE
 
-# What makes a task, beside the split; everything else is how it is tackled.
-TASK = (
-    "data",
-    "partition",
-    "clients",
-    "participation",
-    "auxiliary",
-    "auxiliary_mode",
-    "augment",
-    "model",
-    "rounds",
-    "epochs",
-    "evaluate_every",
-)
-NAMED = ("method", "server", "options")  # what names a line by itself
-LEFT_OUT = {*TASK, *NAMED, *MACHINE, "head", "seed", "partition_seed", "evaluate_local"}
-HEADED = ("moon",)  # local halves with a projection head of their own accord; the rest have one where it is asked for
-ORDER = (BASELINE, "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
-DEFAULTS = asdict(Recipe())  # of keys that are younger than a run
 OWN = -1  # each seed has a split of its own
 
 
@@ -41,6 +22,7 @@ class Setting:
     records: list[Record]
     split: int = OWN  # the seed of the split that all runs share
     baselines: Mapping[str, str] = field(default_factory=dict)  # of a line the FedAvg it is measured against, if any
+    unsaid: Mapping[str, Values] = field(default_factory=dict)  # by halves, what their lines' names leave out
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:
@@ -56,55 +38,32 @@ def settings(records: Sequence[Record]) -> list[Setting]:
         splits = _by_split(group)
         for split, runs in splits.items():
             words = [_split_words(split)] if len(splits) > 1 else []
-            lines = _labelled(runs)
-            found.append(Setting(", ".join([_name(task, differing), *words]), task, lines, split, _baselines(lines)))
+            name, lines = ", ".join([_name(task, differing), *words]), name_lines(runs)
+            found.append(Setting(name, task, lines.records, split, _baselines(lines.records), lines.unsaid))
     return found
-
-
-def head_of(record: Record) -> str:
-    """Whether its model has a projection head: on or off."""
-    head = str(_recipe(record)["head"])
-    return _own_head(record) if head == "auto" else head
-
-
-def _own_head(record: Record) -> str:
-    """What the method has where nobody asks; of a user's file that is not known without running it, and seldom on."""
-    return "on" if any(part.strip() in HEADED for part in str(_recipe(record)["method"]).split("+")) else "off"
 
 
 def _baselines(records: Sequence[Record]) -> dict[str, str]:
-    """By line the one FedAvg that has its projection head; a head of the method's own accord is no other setting."""
-    plain: dict[str, set[str]] = {}
+    """By line the FedAvg that has its projection head and trains as it does, or else the only one with that head.
+
+    A head of the method's own accord is no other setting.
+    """
+    plain: dict[str, dict[str, Values]] = {}
     for record in records:
-        if _halves(record) == (BASELINE, BASELINE):
-            plain.setdefault(head_of(record), set()).add(record.summary["method"])
+        if halves_of(record) == (BASELINE, BASELINE):
+            plain.setdefault(head_of(record), {})[record.summary["method"]] = training_of(record)
     found = {}
     for record in records:
-        same = next((plain[head] for head in _heads_beside(record) if head in plain), set())
-        if len(same) == 1:
-            (found[record.summary["method"]],) = same
+        beside = heads_beside(halves_of(record)[0], head_of(record))
+        same = next((plain[head] for head in beside if head in plain), {})
+        alike = [name for name, training in same.items() if training == training_of(record)] or list(same)
+        if len(alike) == 1:
+            (found[record.summary["method"]],) = alike
     return found
 
 
-def _heads_beside(record: Record) -> tuple[str, ...]:
-    """The head its FedAvg has, the likelier first: a run does not write down whether its head was asked for."""
-    head = head_of(record)
-    if head == "on" and _own_head(record) == "on":
-        return "off", "on"
-    return ("on", "off") if head == "on" and ".py:" in _halves(record)[0] else (head,)
-
-
-def _halves(record: Record) -> tuple[str, str]:
-    recipe = _recipe(record)
-    return str(recipe["method"]), str(recipe["server"])
-
-
-def _recipe(record: Record) -> dict[str, Any]:
-    return DEFAULTS | record.recipe
-
-
 def _task(record: Record) -> dict[str, Any]:
-    return {key: _recipe(record)[key] for key in TASK}
+    return {key: recipe_of(record)[key] for key in TASK}
 
 
 def _by_split(group: Sequence[Record]) -> dict[int, list[Record]]:
@@ -113,7 +72,7 @@ def _by_split(group: Sequence[Record]) -> dict[int, list[Record]]:
     Methods can be compared seed by seed only on the same splits. A run whose seed is that of a shared split belongs to
     both: it is what either way of splitting gives.
     """
-    seeds = [(record, int(_recipe(record)["seed"]), _split_seed(record)) for record in group]
+    seeds = [(record, int(recipe_of(record)["seed"]), _split_seed(record)) for record in group]
     shared = dict.fromkeys(split for _, seed, split in seeds if split != seed)
     own = [record for record, seed, split in seeds if split == seed]
     alone = any(split == seed and split not in shared for _, seed, split in seeds)
@@ -122,7 +81,7 @@ def _by_split(group: Sequence[Record]) -> dict[int, list[Record]]:
 
 
 def _split_seed(record: Record) -> int:
-    recipe = _recipe(record)
+    recipe = recipe_of(record)
     return int(recipe["seed"] if recipe["partition_seed"] == OWN else recipe["partition_seed"])
 
 
@@ -142,60 +101,6 @@ def _words(key: str, value: Any) -> str:
     if key == "participation":
         return "all take part" if value == 1 else f"{value:.0%} take part"
     return f"{key.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}"
-
-
-def _labelled(group: Sequence[Record]) -> list[Record]:
-    """The runs with their line's name as method: the halves, and what differs between its runs beside the seed."""
-    by_halves: dict[tuple[str, str], list[Record]] = {}
-    for record in group:
-        by_halves.setdefault(_halves(record), []).append(record)
-    ordered = sorted(by_halves, key=_rank)
-    several = len({head_of(record) for record in group}) > 1
-    return [record for halves in ordered for record in _variants(halves, by_halves[halves], several)]
-
-
-def _rank(halves: tuple[str, str]) -> tuple[bool, int]:
-    """The paper's methods first, in its order, then a user's own; FedAvg's server half before others."""
-    method, server = halves
-    place = ORDER.index(method) if method in ORDER else len(ORDER) + (".py:" not in method)
-    return server != BASELINE, place
-
-
-def _variants(halves: tuple[str, str], records: Sequence[Record], several_heads: bool) -> list[Record]:
-    settings = [_flat(halves, _recipe(record)) for record in records]
-    keys = list(dict.fromkeys(key for setting in settings for key in setting))
-    differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
-    found = []
-    for record, setting in zip(records, settings, strict=True):
-        asked = {"head": head_of(record)} if several_heads and head_of(record) != _own_head(record) else {}
-        label = _label(halves, asked | {key: setting.get(key) for key in differing})
-        found.append(replace(record, summary={**record.summary, "method": label}))
-    return found
-
-
-def _label(halves: tuple[str, str], differing: dict[str, Any]) -> str:
-    """``fedssd × fednova``, then ``key=value`` for all that differs."""
-    method, server = halves
-    pair = [half for half in halves if half != BASELINE] or [BASELINE]
-    owner = f"{method if server == BASELINE else server}." if len(pair) == 1 else ""
-    values = [f"{key.removeprefix(owner)}={_short(value)}" for key, value in differing.items()]
-    return " ".join([" × ".join(pair), *values])
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _flat(halves: tuple[str, str], recipe: dict[str, Any]) -> dict[str, Any]:
-    """What may differ within a line's halves, options as ``method.option``; of methods that do not run, none."""
-    method, server = halves
-    used = {part.strip() for part in method.split("+")} | {server}
-    custom = ".py:" in method  # whose options stand under a name that only its file knows
-    flat = {key: value for key, value in recipe.items() if key not in LEFT_OUT}
-    for owner, options in recipe["options"].items():
-        if custom or owner in used:
-            flat |= {f"{owner}.{name}": value for name, value in options.items()}
-    return flat
 
 
 def once_per_seed(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:

@@ -60,7 +60,7 @@ class Page(Evidence):
         kept = [row for row in rows if row[2] != NOT_RUN]
         if not kept:
             return f"{NOT_RUN.capitalize()}.\n"
-        heads = ("departure", "arm", "FedSSD %", "FedAvg % there", "FedSSD less FedAvg [95 %]", "rounds")
+        heads = ("departure", "arm", "FedSSD %", "FedAvg % there", "FedSSD's gain over FedAvg [95 %]", "rounds")
         return table(heads, kept)
 
     def _lead_row(self, ours: Trial, theirs: Trial) -> list[str]:
@@ -103,7 +103,14 @@ class Page(Evidence):
             gaps = pair(arm, last, best).gains  # none can be negative, so that an interval would say nothing
             gap = f"{fmean(gaps):.2f}" if gaps else "–"
             rows.append([arm, spread(list(last.values())), spread(list(best.values())), gap, *shown])
-        heads = ("arm", "last round %", "best round %", "best less last", "less FedAvg, last", "less FedAvg, best")
+        heads = (
+            "arm",
+            "last round %",
+            "best round %",
+            "best less last",
+            "gain over FedAvg, last",
+            "gain over FedAvg, best",
+        )
         return f"Over {bases[THEIRS].recipe.rounds} rounds.\n\n" + table(heads, rows)
 
     # ── profile, strengths, compositions ──
@@ -168,7 +175,7 @@ class Page(Evidence):
             found = spread(list(self.found(self.study.reported(column, name, settled)).values()))
             lead = "–" if name == THEIRS else interval(self.reported_lead(column, name, settled))
             rows.append([title, found, lead, *self._printed(column, name)])
-        heads = ("method", "ours %", "less FedAvg [95 %]", "paper %", "paper's less its FedAvg")
+        heads = ("method", "ours %", "gain over FedAvg [95 %]", "paper %", "paper's gain")
         shown = table(heads[: len(rows[0])], rows)
         return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
 
@@ -264,7 +271,7 @@ class Page(Evidence):
 
 TITLES: Mapping[str, str] = {
     "answer": "Answer",
-    "lead": "FedSSD less FedAvg",
+    "lead": "FedSSD's gain over FedAvg",
     "choices": "Choices",
     "last-or-best": "Last or best round",
     "profile": "Profile",

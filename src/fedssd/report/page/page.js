@@ -2,7 +2,6 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = id => document.getElementById(id);
-  const MOST = 8;  // lines drawn at first: more are mud
   const state = { setting: 0, hidden: new Set(), round: 0, rounds: [] };
   let figures = [];  // what is drawn now: {draw, follow}; follow moves with the round and is cheap
 
@@ -53,8 +52,10 @@
       const all = options.series();
       if (!all.length) { host.append(element("p", {}, "Nothing to draw: switch a method on.")); scale = null; return; }
       const width = Math.max(host.clientWidth, 240), height = clamp(width * 0.62, 210, 330);
-      const wide = options.names && width > 470 && all.length * 15 <= height - 50;  // as many names as have room
-      const left = 46, right = width - (wide ? 118 : 14), top = 10, bottom = height - 40;
+      const tall = options.names && width > 470 && all.length * 15 <= height - 50;  // as many names as have room
+      const short = tall ? shortNames(all.map(line => line.method.name), Math.floor(0.055 * width)) : [];
+      const wide = short.length > 0, letters = Math.max(14, ...short.map(name => name.length));
+      const left = 46, right = width - (wide ? 20 + 7 * letters : 14), top = 10, bottom = height - 40;
       const svg = shape(host, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.label });
       const [xLow, xHigh] = extent(all.flatMap(line => line.x)), [yLow, yHigh] = heights(all);
       const x = value => left + (value - xLow) / (xHigh - xLow) * (right - left);
@@ -71,7 +72,7 @@
         const drawn = shape(inside, "polyline", { class: hero(line), points, stroke: colour(line.method), "data-method": line.method.id });
         shape(drawn, "title", {}, line.method.name);
       }
-      if (wide) names(svg, all, x, y, right, top, bottom);
+      if (wide) names(svg, all, short, y, right, top, bottom);
       const cursor = shape(inside, "g");
       scale = { x, y, all, cursor, top, bottom, left, right, xLow, xHigh };
       if (options.overRounds) pointing(svg, scale, width);
@@ -137,16 +138,21 @@
     const edge = sign => line.x.map((value, place) => `${x(value).toFixed(1)},${y(line.y[place] + sign * line.spread[place]).toFixed(1)}`);
     shape(parent, "polygon", { class: "band", points: [...edge(1), ...edge(-1).reverse()].join(" "), fill: colour(line.method), "data-method": line.method.id });
   }
-  function names(svg, all, x, y, right, top, bottom) {  // beside the line ends, moved apart where they would overlap
-    const ends = all.map(line => ({ line, from: clamp(y(line.y.at(-1)), top, bottom) })).sort((a, b) => a.from - b.from);
+  function shortNames(names, most) {  // cut to so many letters; without the words all have, where they would look alike; or none
+    const all = names.map(name => name.split(" ")), shared = all[0].filter(word => all.every(words => words.includes(word)));
+    const rest = all.map(words => words.filter(word => !shared.includes(word)).join(" "));
+    const distinct = cut => new Set(cut).size === cut.length;
+    return [names, rest].map(found => found.map(name => clip(name, most))).find(distinct) ?? [];
+  }
+  function names(svg, all, short, y, right, top, bottom) {  // beside the line ends, moved apart where they would overlap
+    const ends = all.map((line, place) => ({ line, name: short[place], from: clamp(y(line.y.at(-1)), top, bottom) })).sort((a, b) => a.from - b.from);
     let floor = top;
     for (const end of ends) { end.at = Math.max(end.from, floor); floor = end.at + 15; }
     let ceiling = bottom + 4;
     for (const end of [...ends].reverse()) { end.at = Math.min(end.at, ceiling); ceiling = end.at - 15; }
     for (const end of ends) {
       shape(svg, "polyline", { class: "thread", points: `${right + 3},${end.from} ${right + 14},${end.at}`, stroke: colour(end.line.method), "data-method": end.line.method.id });
-      const name = end.line.method.name;
-      shape(svg, "text", { class: "name", "data-method": end.line.method.id, x: right + 18, y: end.at + 4 }, name.length > 14 ? name.slice(0, 13) + "…" : name);
+      shape(svg, "text", { class: "name", "data-method": end.line.method.id, x: right + 18, y: end.at + 4 }, end.name);
     }
   }
   const overRounds = curve => method => curve(method) && {
@@ -412,7 +418,7 @@
     for (const chip of byId("chips").children) chip.setAttribute("aria-pressed", !state.hidden.has(chip.dataset.method));
     for (const row of byId("table").querySelectorAll("tbody tr")) row.classList.toggle("off", state.hidden.has(row.dataset.method));
     const all = setting().methods.length, on = all - state.hidden.size;
-    byId("switched").textContent = on < all ? `${on} of ${all} methods are drawn below: switch the others on above, or by a click on their row` : "";
+    byId("switched").textContent = on < all ? `${on} of ${all} lines are drawn below: switch others on above, or by a click on their row` : "";
     draw();
   }
   function alone(host, id) {  // pointing at a method's name leaves the other lines pale
@@ -461,11 +467,16 @@
   function comparison() {
     const { headings, rows, notes } = setting().table, table = byId("table");
     table.textContent = "";
-    table.append(element("thead", {}, element("tr", {}, ...headings.map(text => element("th", { scope: "col" }, text)))));
+    const heads = headings.map((text, place) => {
+      const button = element("button", { type: "button" }, text);
+      button.addEventListener("click", () => sort(place));
+      return element("th", { scope: "col" }, button);
+    });
+    table.append(element("thead", {}, element("tr", {}, ...heads)));
     const body = element("tbody");
     for (const [name, ...cells] of rows) {
       const method = setting().methods.find(found => found.id === name);
-      const first = element("td", { style: `--c: ${colour(method)}` }, element("i"), method.name);
+      const first = element("td", { style: `--c: ${colour(method)}` }, element("i"), ...breakable(method.name));
       const row = element("tr", { "data-method": name, class: state.hidden.has(name) ? "off" : "" }, first, ...cells.map(text =>
         element("td", {}, text.startsWith("\u0001") ? element("strong", {}, text.slice(1)) : text)));
       row.addEventListener("click", () => { if (!String(getSelection())) toggle(name); });  // numbers can still be copied
@@ -473,6 +484,19 @@
     }
     table.append(body);
     byId("notes").replaceChildren(...notes.map(text => element("li", {}, text.replace("marked:", "bold:"))), element("li", { id: "switched" }));
+  }
+  const breakable = name => name.split(" ").flatMap(word =>  // between its words, or else weight_|decay=|0.0005
+    [element("span", {}, ...word.split(/(?<=[=_])/).flatMap(part => [part, element("wbr")])), " "]);
+  function sort(place) {  // by a column, the largest first, then the smallest; by the first column as they came
+    const heads = [...byId("table").querySelectorAll("thead th")], body = byId("table").querySelector("tbody");
+    const upwards = place === 0 || heads[place].getAttribute("aria-sort") === "descending";
+    const order = setting().table.rows.map(([name]) => name), rows = [...body.children];
+    const value = row => place ? parseFloat(row.children[place].textContent) : order.indexOf(row.dataset.method);
+    const known = row => Number.isFinite(value(row));
+    rows.sort((a, b) => known(b) - known(a) || (known(a) ? (upwards ? 1 : -1) * (value(a) - value(b)) : 0));
+    heads.forEach(head => head.removeAttribute("aria-sort"));
+    if (place) heads[place].setAttribute("aria-sort", upwards ? "ascending" : "descending");
+    body.append(...rows);
   }
   function pairs() {  // a user's method against committed ones, where the page has that
     byId("pairs").hidden = !data.paired;
@@ -489,8 +513,10 @@
     table.append(element("thead", {}, element("tr", {}, ...heads.map(text => element("th", { scope: "col" }, text)))));
     table.append(element("tbody", {}, ...setting().runs.map(run => element("tr", {},
       ...[run.method, run.seed, (run.acc / 100).toFixed(2), run.folder, run.recipe, run.split, run.data, run.made].map(text => element("td", {}, String(text)))))));
-    byId("recipe").textContent = setting().recipe;
+    fill("recipe-method", setting().methods, "fedssd", setting().methods[0].id);
+    recipe();
   }
+  function recipe() { byId("recipe").textContent = chosen("recipe-method").recipe; }
   function colours() {
     const rules = shade => setting().methods.map((method, place) => `--m${place}: ${method[shade]};`).join(" ");
     const style = document.getElementById("colours") ?? document.head.appendChild(element("style", { id: "colours" }));
@@ -502,7 +528,7 @@
 
   function show(place) {
     state.setting = place;
-    state.hidden = new Set(setting().methods.slice(MOST).map(method => method.id));
+    state.hidden = new Set(setting().methods.filter(method => !method.drawn).map(method => method.id));
     const methods = setting().methods, has = key => methods.filter(method => method[key]);
     state.rounds = [...new Set(methods.flatMap(method => method.global.rounds))].sort((a, b) => a - b);
     byId("round").max = state.rounds.length - 1;
@@ -575,11 +601,14 @@
   });
   for (const id of ["class-method", "credibility-method", "split-choice", "confusion-client", "confusion-one", "confusion-other"])
     byId(id).addEventListener("change", () => draw());
+  byId("recipe-method").addEventListener("change", recipe);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
   let wait = 0, width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth === width) return;  // a phone's address bar is no reason to draw again
     width = innerWidth; clearTimeout(wait); wait = setTimeout(draw, 120);
   });
-  show(0);
+  const most = Math.max(...data.settings.map(found => found.methods.length));
+  byId("setting").value = data.settings.findIndex(found => found.methods.length === most);  // where there is most to see
+  show(+byId("setting").value);
 })();

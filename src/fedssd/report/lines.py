@@ -1,0 +1,189 @@
+"""A run's line: which halves, head and values it is of, and by what it is called beside the other lines of its task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedssd.experiment.recipe import MACHINE, Recipe
+from fedssd.report.records import Record
+from fedssd.report.tables import BASELINE
+
+# What makes a task, beside the split; everything else is how it is tackled.
+TASK = (
+    "data",
+    "partition",
+    "clients",
+    "participation",
+    "auxiliary",
+    "auxiliary_mode",
+    "augment",
+    "model",
+    "rounds",
+    "epochs",
+    "evaluate_every",
+)
+NAMED = ("method", "server", "options")  # what names a line by itself
+LEFT_OUT = {*TASK, *NAMED, *MACHINE, "head", "seed", "partition_seed", "evaluate_local"}
+HEADED = ("moon",)  # local halves with a projection head of their own accord; the rest have one where it is asked for
+ORDER = (BASELINE, "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
+DEFAULTS = asdict(Recipe())  # of keys that are younger than a run
+UNSET = "unset"  # an option that only other runs of the method have
+Halves = tuple[str, str]
+Values = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Runs with the name of their line as ``method``, and what those names leave unsaid."""
+
+    records: list[Record]
+    unsaid: Mapping[str, Values]  # by halves, values of their options; of all lines under an empty name
+
+
+def recipe_of(record: Record) -> dict[str, Any]:
+    """All its keys, those younger than the run at their default."""
+    return DEFAULTS | record.recipe
+
+
+def halves_of(record: Record) -> Halves:
+    """Its local and its server half."""
+    recipe = recipe_of(record)
+    return str(recipe["method"]), str(recipe["server"])
+
+
+def pair_name(halves: Halves) -> str:
+    """``fedssd × fednova``; of FedAvg's half nothing is said beside another."""
+    return " × ".join([half for half in halves if half != BASELINE] or [BASELINE])
+
+
+def head_of(record: Record) -> str:
+    """Whether its model has a projection head: on or off."""
+    recipe = recipe_of(record)
+    return head_with(str(recipe["method"]), str(recipe["head"]))
+
+
+def head_with(method: str, head: str) -> str:
+    """What a recipe's key comes to: on or off."""
+    return own_head(method) if head == "auto" else head
+
+
+def own_head(method: str) -> str:
+    """What a local half has where nobody asks; of a user's file that is not known without running it, and seldom on."""
+    return "on" if any(part.strip() in HEADED for part in method.split("+")) else "off"
+
+
+def heads_beside(method: str, head: str) -> tuple[str, ...]:
+    """The head of a line's FedAvg, the likelier first: a run does not write down whether its head was asked for."""
+    if head == "on" and own_head(method) == "on":
+        return "off", "on"
+    return ("on", "off") if head == "on" and ".py:" in method else (head,)
+
+
+def training_of(record: Record) -> Values:
+    """How its clients train, beside the method: what all methods may be given alike."""
+    return {key: _text(value) for key, value in recipe_of(record).items() if key not in LEFT_OUT}
+
+
+def name_lines(group: Sequence[Record]) -> Named:
+    """A task's runs, line by line, each called by its halves and by what is not as it commonly is.
+
+    Of how clients train, the commonest value is that of most lines of the task, so that it is the same behind every
+    plain name; of a method's options that of most lines of its halves. Where no value is the commonest, all are said.
+    """
+    by_halves: dict[Halves, list[Record]] = {}
+    for record in group:
+        by_halves.setdefault(halves_of(record), []).append(record)
+    varied = {key for runs in by_halves.values() for key in _differing(list(map(training_of, runs)))}
+    training = [key for key in training_of(group[0]) if key in varied]
+    usual = _commonest((_identity(record) for record in group), training)
+    several = len({head_of(record) for record in group}) > 1
+    found: list[Record] = []
+    unsaid = {"": usual}
+    for halves in sorted(by_halves, key=_rank):
+        options = [_options(record) for record in by_halves[halves]]
+        varied_here = _differing(options)
+        own = _commonest((_identity(record) for record in by_halves[halves]), varied_here)
+        unsaid[pair_name(halves)] = {_short_key(halves, key): value for key, value in own.items()}
+        found += _variants(halves, by_halves[halves], [*training, *varied_here], usual | own, several)
+    return Named(found, {name: values for name, values in unsaid.items() if values})
+
+
+def _variants(
+    halves: Halves, records: Sequence[Record], keys: Sequence[str], usual: Values, several_heads: bool
+) -> list[Record]:
+    """The halves' runs with their names: the plain line first, then by how much and in what a line departs from it."""
+    found = []
+    for record in records:
+        values = training_of(record) | _options(record)
+        said = {key: values.get(key, UNSET) for key in keys if values.get(key, UNSET) != usual.get(key)}
+        if several_heads and head_of(record) != own_head(halves[0]):
+            said = {"head": head_of(record)} | said
+        place = [(keys.index(key) if key in keys else -1, _by_size(value)) for key, value in said.items()]
+        words = [f"{_short_key(halves, key)}={value}" for key, value in said.items()]
+        label = " ".join([pair_name(halves), *words])
+        found.append((len(said), place, replace(record, summary={**record.summary, "method": label})))
+    return [record for _, _, record in sorted(found, key=lambda one: one[:2])]
+
+
+def _rank(halves: Halves) -> tuple[bool, int]:
+    """The paper's methods first, in its order, then a user's own; FedAvg's server half before others."""
+    method, server = halves
+    place = ORDER.index(method) if method in ORDER else len(ORDER) + (".py:" not in method)
+    return server != BASELINE, place
+
+
+def _options(record: Record) -> Values:
+    """Its halves' options as ``method.option``; of methods that do not run, none."""
+    method, server = halves_of(record)
+    used = {part.strip() for part in method.split("+")} | {server}
+    custom = ".py:" in method  # whose options stand under a name that only its file knows
+    options = recipe_of(record)["options"].items()
+    owned = [(owner, given) for owner, given in options if custom or owner in used]
+    return {f"{owner}.{name}": _text(value) for owner, given in owned for name, value in given.items()}
+
+
+def _identity(record: Record) -> Values:
+    """All that makes it of one line and not of another; the seed does not."""
+    method, server = halves_of(record)
+    return {"method": method, "server": server, "head": head_of(record)} | training_of(record) | _options(record)
+
+
+def _differing(lines: Sequence[Values]) -> list[str]:
+    keys = dict.fromkeys(key for line in lines for key in line)
+    return [key for key in keys if len({line.get(key, UNSET) for line in lines}) > 1]
+
+
+def _commonest(runs: Iterable[Values], keys: Sequence[str]) -> Values:
+    """Of each key the value that more lines have than any other, where there is one; a line's seeds count once."""
+    lines = [dict(line) for line in {tuple(sorted(values.items())) for values in runs}]
+    found = {}
+    for key in keys:
+        (value, most), *others = Counter(line.get(key, UNSET) for line in lines).most_common(2)
+        if all(count < most for _, count in others):
+            found[key] = value
+    return found
+
+
+def _short_key(halves: Halves, key: str) -> str:
+    """Without its owner where that is the only half, and the rest is no key of all methods."""
+    pair = [half for half in halves if half != BASELINE]
+    short = key.removeprefix(f"{pair[0]}.") if len(pair) == 1 else key
+    return key if short in DEFAULTS else short
+
+
+def _text(value: Any) -> str:
+    """A value in a name: the same for 1 and 1.0, and never the same for two numbers."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return repr(value) if isinstance(value, str) and (not value or " " in value) else str(value)
+
+
+def _by_size(text: str) -> tuple[bool, float, str]:
+    """Numbers by size, then words."""
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
