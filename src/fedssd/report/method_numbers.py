@@ -27,7 +27,8 @@ ABOUT = (
     "Final accuracy: mean ± standard deviation over seeds. Gain over FedAvg: the mean difference to FedAvg's runs of "
     "the same seed and split, 95 % interval by Student's t; *: it leaves out zero; where FedAvg ran longer, to FedAvg "
     "after as many rounds. Lines with a split for each seed and lines with one split for all are not to be compared: "
-    "the former have the splits' spread in them, the latter one split's luck."
+    "the former have the splits' spread in them, the latter one split's luck. A recipe and seed that ran more than "
+    "once counts once, the newest run."
 )
 
 

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, Protocol
 
 from fedssd.report import markdown
@@ -181,9 +181,15 @@ def outstanding(table: Table, column: Column) -> Row | None:
         return None
     if any(row.missing(column.key) for row in table.rows):  # a seed that is missing cannot be compared
         return None
-    best = max(table.rows, key=lambda row: column.better * (row.mean(column.key) or 0.0))
+    best = max(table.rows, key=lambda row: column.better * (_middle(row, column) or 0.0))
     others = [row for row in table.rows if row is not best]
     return best if all(_clearly_better(best, other, column) for other in others) else None
+
+
+def _middle(row: Row, column: Column) -> float | None:
+    """What a cell prints of its seeds, none of which is missing."""
+    values = [value for value in row.values[column.key] if value is not None]
+    return median(values) if column.median else row.mean(column.key)
 
 
 def _clearly_better(best: Row, other: Row, column: Column) -> bool:
