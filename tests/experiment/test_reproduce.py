@@ -20,7 +20,7 @@ from fedssd.experiment import estimate, reproduce, run
 from fedssd.experiment.cells import Cell, cells_of, missing, places_of, resolved
 from fedssd.experiment.estimate import Speed
 from fedssd.experiment.federation import Brought, assemble
-from fedssd.experiment.finished import finished_cells
+from fedssd.experiment.finished import finished_cells, recipes_of_finished
 from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
 from fedssd.experiment.reproduce import alone
 
@@ -260,6 +260,48 @@ def test_what_a_batch_finished_comes_home_when_its_rest_is_run_otherwise(
         cells["avg"].name,
         cells["other"].name,
     }
+
+
+def test_an_interrupted_batch_of_other_kernels_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cell is finished with our kernels, and without them cut short after two of its three rounds."""
+    (place, *_) = places_of(EXPERIMENTS["figure-confusion"], {"rounds": "3", "epochs": "1"}, small=True)
+    (ours,) = cells_of(place, [0], ["fedavg"])
+    plain = replace(ours, recipe=replace(ours.recipe, kernels="off"))
+    evaluate, calls = run.evaluate_closed, []
+
+    def stopping(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return evaluate(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "evaluate_closed", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce.run_cells([plain], tmp_path, workers=1)
+    assert reproduce.interrupted(tmp_path, [ours]) == []  # nobody wants it with these kernels
+    reproduce.run_cells([ours], tmp_path, workers=1)
+    reproduce.run_cells([], tmp_path, workers=1)
+    assert len(list(tmp_path.glob("under-way/batch/**/rounds.jsonl"))) == 1
+    begun = reproduce.interrupted(tmp_path, [plain])
+    assert [[cell.recipe.kernels for cell in batch] for _, batch in begun] == [["off"]]
+    reproduce.run_cells([plain], tmp_path, workers=1, begun=begun)
+    assert not (tmp_path / "under-way").exists()
+    found = {recipe.kernels: folder for recipe, folder in recipes_of_finished([tmp_path])}
+    assert found.keys() == {"on", "off"}
+    header = json.loads((found["off"] / "rounds.jsonl").read_text().splitlines()[0])
+    assert header["resumed"][0]["round"] == 2
+
+
+@pytest.mark.quick
+def test_cells_of_different_kernels_are_different_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (place, *_) = places_of(EXPERIMENTS["figure-confusion"], {}, small=True)
+    (ours,) = cells_of(place, [0], ["fedavg"])
+    plain = replace(ours, recipe=replace(ours.recipe, kernels="off"))
+    batches: list[list[str]] = []
+    monkeypatch.setattr(reproduce, "run_many", lambda recipes, *_, **__: batches.append([r.kernels for r in recipes]))
+    reproduce.run_cells([ours, plain, replace(ours, column="other")], tmp_path)
+    assert batches == [["on", "on"], ["off"]]
 
 
 def test_what_does_not_say_what_it_is_is_gathered(reproduced: Path) -> None:

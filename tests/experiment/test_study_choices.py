@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from told import Says, Told, flat, nothing
 
@@ -11,6 +13,7 @@ from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Design, label
 from fedssd.experiment.study.parts import BASE, COLUMNS, Study
 from fedssd.experiment.study.trial import Trial
+from fedssd.report.study import Page
 
 
 @pytest.mark.quick
@@ -136,35 +139,82 @@ def test_variants_are_tuned_like_methods_and_become_no_default(study: Study) -> 
     assert study.strengths(Told(unfinished)) == chosen.strengths["cifar10"]  # which follow from the methods alone
 
 
-def test_the_best_with_fedssd_and_the_best_without_are_reported(study: Study) -> None:
+def composed(study: Study, ends: dict[str, float]) -> Says:
+    """Compositions that end there, half a point higher at 0.98; SCAFFOLD alone is best at 0.99."""
     profile = off_by({label(study.candidates()[0]): 0.0}, {})
-    ends = {"fedssd+scaffold-decay": 74.0, "scaffold-decay": 73.0, "fedavg-decay": 72.0}
 
     def says(trial: Trial, seed: int) -> float:
         if trial.part == "profile":
             return profile(trial, seed)
-        third = trial.label.endswith("=0.98")
-        return ends.get(trial.group, 60.0) + (0.5 if third else 0.0) if trial.part == "compose" else 70.0
+        best = "=0.99" if trial.group == "scaffold-decay" else "=0.98"
+        return ends.get(trial.group, 60.0) + (0.5 if trial.label.endswith(best) else 0.0)
 
-    assert study.compositions(Told(says)) == {"fedssd+scaffold-decay": 0.98, "scaffold-decay": 0.98}
-    first, second = study.trials("best", Told(says))
-    assert (first.recipe.method, first.recipe.lr_decay) == ("fedssd+scaffold", 0.98)
-    assert first.recipe.options["fedssd"]["m_max"] == 0.01  # tuned: all were the same, so the first
-    assert (second.recipe.method, second.recipe.lr_decay) == ("scaffold", 0.98)
+    return says
+
+
+def test_the_best_with_fedssd_the_same_without_it_and_the_best_without_are_reported(study: Study) -> None:
+    """MOON is the best without FedSSD, and no control of SCAFFOLD with it: that is SCAFFOLD, at its own best rate."""
+    results = Told(composed(study, {"fedssd+scaffold-decay": 74.0, "moon-decay": 73.0, "scaffold-decay": 71.0}))
+    found = study.compositions(results)
+    assert list(found.items()) == [("fedssd+scaffold-decay", 0.98), ("moon-decay", 0.98), ("scaffold-decay", 0.99)]
+    trials = study.trials("best", results)
+    assert [(trial.recipe.method, trial.recipe.lr_decay) for trial in trials] == [
+        ("fedssd+scaffold", 0.98),
+        ("moon", 0.98),
+        ("scaffold", 0.99),
+    ]
+    assert trials[0].recipe.options["fedssd"]["m_max"] == 0.01  # tuned: all were the same, so the first
+
+
+def test_a_control_that_is_the_best_without_fedssd_is_reported_once(study: Study) -> None:
+    ends = {"fedavg-decay": 75.0, "fedssd-decay": 74.0, "scaffold-decay": 73.0}
+    assert study.compositions(Told(composed(study, ends))) == {"fedavg-decay": 0.98, "fedssd-decay": 0.98}
+
+
+def chosen(design: Design) -> Chosen:
+    """All that can be chosen of the design; MOON's own pipeline."""
+    strengths = {one.key: one.values[2] for one in design.grids}
+    variants = {one.name: one.values[2] for one in design.variants}
+    best = {"fedssd-decay": 0.98, "fedavg-decay": 0.97}
+    return Chosen(design.candidates[6], ("head=on",), {"cifar10": strengths}, best, variants)
 
 
 @pytest.mark.quick
 def test_what_comes_with_fedssd_stands_where_there_are_no_results(design: Design) -> None:
-    paper = {"head": "on", "weight_decay": 1e-5, "augment": "moon-zero", "partial_batch": "drop"}
-    strengths = {one.key: one.values[2] for one in design.grids}
-    variants = {one.name: one.values[2] for one in design.variants}
-    given = Chosen(paper, ("head=on",), {"cifar10": strengths}, {"fedssd-decay": 0.98}, variants)
-    study = Study(design, chosen=given)
+    given = chosen(design)
+    study, strengths = Study(design, chosen=given), given.strengths["cifar10"]
     results = Told(nothing)
     assert study.choices(results) == given
     assert {t.label for t in study.trials("confirm", results)} == {BASE, "head=on"}
     recipe = study.trials("report", results)[6].recipe
-    assert (recipe.method, recipe.head, recipe.augment, recipe.partial_batch) == ("fedssd", "on", "moon-zero", "drop")
+    assert (recipe.method, recipe.head, recipe.augment, recipe.partial_batch) == ("fedssd", "on", "moon", "drop")
     assert recipe.options["fedssd"]["m_max"] == strengths["fedssd.m_max"]
     assert chosen_file.understood(given.to_toml()) == given
     assert chosen_file.understood(Chosen().to_toml()) == Chosen()
+
+
+GONE = {  # what a design does not have, or what is lacking; and what is then not chosen
+    "pipeline": ("paper", {"head": "on"}),
+    "departure": ("survivors", ("head=on", "head=both")),
+    "method": ("strengths", {"cifar10": {"fedssd.m_max": 0.5, "gone.mu": 0.1}}),
+    "strengths of others": ("strengths", {"cifar10": {"fedssd.m_max": 0.5}}),
+    "variant": ("variants", {"fedssd-outside": 0.1, "gone": 0.1}),
+    "variants lacking one": ("variants", {"mse": 0.03}),
+    "value of a variant": ("variants", {"fedssd-outside": 0.1, "mse": 7.0}),
+    "composition": ("compositions", {"fedssd+gone-decay": 0.98, "scaffold-decay": 0.98}),
+    "value of a composition": ("compositions", {"fedssd-decay": 0.5, "fedavg-decay": 0.98}),
+    "control": ("compositions", {"fedssd+scaffold-decay": 0.98, "moon-decay": 0.98}),
+    "composition with FedSSD": ("compositions", {"scaffold-decay": 0.98}),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("what", GONE)
+def test_what_the_design_does_not_have_was_not_chosen(what: str, design: Design) -> None:
+    name, stale = GONE[what]
+    given = chosen(design)
+    study = Study(design, chosen=replace(given, **{name: stale}))
+    found = study.choices(Told(nothing))
+    assert found == replace(given, **{name: getattr(Chosen(), name)})
+    page = Page(study, Told(nothing))
+    assert all(make() for make in page.blocks.values())

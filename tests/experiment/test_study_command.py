@@ -106,6 +106,8 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--dataset", "cifar10"], "--dataset is for the paper's tables"),
         (["--seeds", "x"], "whole numbers"),
         (["--seeds", ","], "whole numbers"),
+        (["--seeds", "0,0"], "the study runs every seed once: expected different seeds, got 0,0"),
+        (["--part", "best", "--seeds", "0,3,4,3"], "expected different seeds, got 3,4,3"),
     ],
 )
 @pytest.mark.quick

@@ -157,6 +157,21 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
     composition = {**content["composition"][0], "method": "scaffold", "variant": "fedssd-outside"}
     with pytest.raises(UserError, match="composes scaffold, which variant fedssd-outside is none of"):
         understood({**content, "composition": [composition]})
+    left = [one for one in content["composition"] if one["name"] != "scaffold-decay"]
+    with pytest.raises(UserError, match=r"composes fedssd\+scaffold-decay and not the same without FedSSD: scaffold"):
+        understood({**content, "composition": left})
+    with pytest.raises(UserError, match="composes nothing with FedSSD"):
+        understood({**content, "composition": content["composition"][:3]})
+
+
+@pytest.mark.quick
+def test_a_composition_less_fedssd_is_another(design: Design) -> None:
+    found = {one.name: design.without_fedssd(one.name).name for one in design.compositions if not one.is_control}
+    assert found == {
+        "fedssd-decay": "fedavg-decay",
+        "fedssd+scaffold-decay": "scaffold-decay",
+        "fedssd-outside+scaffold-decay": "scaffold-decay",
+    }
 
 
 def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
@@ -166,7 +181,7 @@ def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
     noise = Brought(dataset=Dataset("cifar10", x, y, x[:10], y[:10], tuple("abcdefghij")))
     strengths = {one.key: one.values[2] for one in study.design.grids}
     variants = {one.name: one.values[2] for one in study.design.variants}
-    best = {"fedssd+scaffold-decay": 0.98}
+    best = {"fedssd+scaffold-decay": 0.98, "scaffold-decay": 0.99}
     given = Chosen(study.candidates()[0], ("head=on",), {"cifar10": strengths}, best, variants)
     study = replace(study, chosen=given)
     cells = [cell for part in PARTS for cell in study.cells(study.trials(part, Told(nothing)))]

@@ -38,7 +38,7 @@ def test_runs_are_found_by_what_they_are_wherever_they_lie(study: Study, tmp_pat
     assert results.accuracies(trial, (0, 1, 2), "best") == pytest.approx({0: 60.0, 2: 90.0})
     assert results.mean(trial, (0, 2)) == pytest.approx(60.0)
     assert results.mean(trial, (0, 1, 2)) is None
-    for changes in ({"rounds": 21}, {"kernels": "off"}):  # which end tenths of a point elsewhere
+    for changes in ({"rounds": 21}, {"kernels": "off"}):  # which end elsewhere
         other = replace(trial, recipe=replace(trial.recipe, **changes))
         assert results.accuracies(other, (0, 2)) == {}
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from told import Told
 
+from fedssd.experiment.study.design import label
 from fedssd.experiment.study.parts import COLUMNS, Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
@@ -160,16 +161,75 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
     assert f", FedSSD on #K = 2 leads FedAvg ({lead}; the published +3.73 is outside it)" in said
     assert (
-        "fedssd-decay, the best with FedSSD, reaches 71.90 ± 0.10 (3) and fedavg-decay, the best without FedSSD, "
-        f"reaches 70.40 ± 0.10 (3) (the paper's FedSSD: 73.38); with FedSSD less without it, {lead}." in said
+        "fedssd-decay, the best with FedSSD, reaches 71.90 ± 0.10 (3) and fedavg-decay, the same without it and the "
+        "best without, reaches 70.40 ± 0.10 (3) (the paper's FedSSD: 73.38); "
+        f"what of it is FedSSD's, fedssd-decay less fedavg-decay: {lead}." in said
     )
+    assert "With the pipeline chosen on FedAvg and a tuned strength" in said
     assert found.profile().count("**chosen**") == 1
     assert found.tuning().count("**chosen**") == len(found.study.design.grids) + len(found.study.design.variants)
     text = found.compositions()
     assert text.count("**chosen**") == 2
-    for rival in ("FedAvg", "fedavg-decay"):
-        row = f"| fedssd-decay | `lr_decay=0.97` | 71.90 ± 0.10 (3) | {rival} | +1.50 [+1.50, +1.50] * |"
+    for role, rival in (("the best with FedSSD", "FedAvg"), ("what of it is FedSSD's", "fedavg-decay")):
+        row = (
+            f"| fedssd-decay | {role} | `lr_decay=0.97` | 71.90 ± 0.10 (3) | fedssd-decay less {rival} | +1.50 [+1.50,"
+        )
         assert row in text
+    changed = Page(Study(changes={"epochs": "1"}), Told(says)).report()
+    assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * |\n" in changed
+    assert "paper %" not in changed  # which has no such epochs
+    assert "paper %" in Page(Study(changes={"device": "cpu"}), Told(says)).report()
+
+
+def test_a_composition_is_held_against_the_same_without_fedssd() -> None:
+    """With SCAFFOLD 74, SCAFFOLD alone 73, MOON 73.5: of what it is above FedAvg's 70 one point is FedSSD's."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    ends = {"fedssd+scaffold-decay": 74.0, "scaffold-decay": 73.0, "moon-decay": 73.5}
+
+    def says(trial: Trial, _: int) -> float | None:
+        return published[trial.group] if trial.part == "profile" else ends.get(trial.arm, 70.0)
+
+    found = page(says)
+    said = answer(found)
+    assert (
+        "fedssd+scaffold-decay, the best with FedSSD, reaches 74.00 ± 0.00 (3), scaffold-decay, the same without it, "
+        "reaches 73.00 ± 0.00 (3) and moon-decay, the best without it, reaches 73.50 ± 0.00 (3)" in said
+    )
+    assert "; what of it is FedSSD's, fedssd+scaffold-decay less scaffold-decay: +1.00 points" in said
+    assert "; fedssd+scaffold-decay less moon-decay: +0.50 points" in said
+    rows = [[cell.strip() for cell in row.split("|")[5:7]] for row in found.compositions().splitlines()[-5:]]
+    assert [(names, points[:5]) for names, points in rows] == [
+        ("fedssd+scaffold-decay less FedAvg", "+4.00"),
+        ("scaffold-decay less FedAvg", "+3.00"),
+        ("moon-decay less FedAvg", "+3.50"),
+        ("fedssd+scaffold-decay less scaffold-decay", "+1.00"),
+        ("fedssd+scaffold-decay less moon-decay", "+0.50"),
+    ]
+
+
+def test_a_distance_has_its_standard_error() -> None:
+    """At home pipelines are 1, 2, … 7 points off, four of them with a standard deviation of 1, the others with none.
+
+    Pooled over the seven, 4 / 7, and over three seeds. Elsewhere the two closest are 2 points off with a standard
+    deviation of 3: the squares of 1 and four times 2, each with its error, over 5 columns.
+    """
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    home, names = Study().design.base, [label(one) for one in Study().candidates()]
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part != "profile":
+            return None
+        place = names.index(trial.label)
+        if trial.group == home:
+            return published[home] + place + 1 + (seed - 1) * (place % 2 == 0)
+        return published[trial.group] - 2 + 3 * (seed - 1) if place < 2 else None
+
+    rows = {row.split("`")[1]: row.split("|")[-3:-1] for row in page(says).profile().splitlines()[2:-1]}
+    at_home = (4 / 7 / 3) ** 0.5
+    assert [rows[name][0].strip() for name in names] == [f"{off}.00 ± {at_home:.2f}" for off in range(1, 8)]
+    error = ((1 * 4 / 7 / 3 + 4 * 4 * 9 / 3) / (1 + 4 * 4) / 5) ** 0.5
+    assert rows[names[0]][1].strip() == f"{(17 / 5) ** 0.5:.2f} ± {error:.2f}"
+    assert rows[names[2]][1].strip() == "–"
 
 
 def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_fedssd() -> None:
@@ -194,6 +254,23 @@ def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_feds
     ahead = "ahead of FedSSD on the tuning seeds (+1.00 [+1.00, +1.00] *)"
     assert f"FedSSD, weight outside the square, {ahead}, on #K = 2 leads FedAvg (" in said
     assert "MSE" not in said
+
+
+def test_a_variant_that_is_not_told_apart_is_not_called_ahead() -> None:
+    """Outside the square 0.04 above FedSSD in the mean, with gains of -0.96, 0.04 and 1.04."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+
+    def says(trial: Trial, seed: int) -> float | None:
+        more = 0.04 + (seed - 1) if trial.label == "fedssd.square=outside,fedssd.m_max=0.03" else 0.0
+        return {"profile": published.get(trial.group), "tune": 60.0 + more, "report": 70.0}.get(trial.part)
+
+    half = T2 / 3**0.5
+    gain = f"(+0.04 [{0.04 - half:+.2f}, {0.04 + half:+.2f}])"
+    said = answer(page(says))
+    assert (
+        f"FedSSD, weight outside the square, not told apart from FedSSD on the tuning seeds {gain}, on #K = 2" in said
+    )
+    assert "ahead" not in said
 
 
 def test_a_study_of_digits_says_so_and_leaves_the_paper_s_figures_out(tmp_path: Path) -> None:

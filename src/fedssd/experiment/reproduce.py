@@ -14,8 +14,9 @@ from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
 from fedssd.experiment.events import Listener, ignore
-from fedssd.experiment.finished import finished_cells, is_finished, recipes_of_finished
+from fedssd.experiment.finished import is_finished, recipes_of_finished
 from fedssd.experiment.many import read_plan, run_many
+from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import explained
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
@@ -43,6 +44,11 @@ def alone(out: Path) -> Iterator[None]:
             out.rmdir()
 
 
+def made(recipe: Recipe) -> tuple[str, str]:
+    """What a run is, and by which kernels it is made: with others the same recipe ends elsewhere."""
+    return recipe.hash, recipe.kernels
+
+
 Places = Mapping[str, Path]  # cells' names to the folders they run in
 Batch = tuple[Path, list[Cell]]  # where it runs; without cells where all of them are finished, here or elsewhere
 
@@ -58,11 +64,11 @@ def run_cells(
     """Run these cells below ``out``, and first go on with the batches ``begun``; whatever ends it, nothing is lost.
 
     On a GPU the cells that share a program are a batch, so that its results are in place before the next begins;
-    elsewhere all cells are one batch, which keeps every core busy to the end. ``listen`` is told where a batch's runs
-    are and gives their listener. What ``lean`` means is said by :func:`gather`.
+    elsewhere all cells of the same kernels are one batch, which keeps every core busy to the end. ``listen`` is told
+    where a batch's runs are and gives their listener. What ``lean`` means is said by :func:`gather`.
     """
-    again = {cell.key for _, batch in begun for cell in batch}
-    fresh = [(None, batch) for batch in _batches([cell for cell in cells if cell.key not in again])]
+    again = {made(cell.recipe) for _, batch in begun for cell in batch}
+    fresh = [(None, batch) for batch in _batches([cell for cell in cells if made(cell.recipe) not in again])]
     for there, batch in [*((place, batch) for place, batch in begun if batch), *fresh]:
         _run_batch(batch, out, there, workers, listen, lean)
     for place, _ in interrupted(out, []):  # a batch whose rest has been run in others by now
@@ -94,23 +100,25 @@ def interrupted(out: Path, wanted: Iterable[Cell]) -> list[Batch]:
 
     The folders in them keep their names, by whatever other name the same run is wanted now. A batch of which all is
     finished by now comes without cells: it has only to be gathered. What was cut short before it could say what it is,
-    is gathered here; other batches stay for when they are wanted.
+    is gathered here; other batches stay for when they are wanted, those of other kernels among them.
     """
-    recipes = {cell.key: cell.recipe for cell in wanted}
+    recipes = {made(cell.recipe): cell.recipe for cell in wanted}
     places = sorted(out.glob(f"{UNDER_WAY}/*"))
-    done = finished_cells([out]) if places else {}
+    done = {made(recipe) for recipe, _ in recipes_of_finished([out])} if places else set()
     found: list[Batch] = []
     for place in places:
         try:
-            cells = read_plan(place).asked.get("cells", {})
+            asked = read_plan(place).asked
         except UserError:
             gather(out, place)
             continue
-        known = {recipe.hash: recipe for recipe, _ in recipes_of_finished([place])} | recipes
-        if cells and all(key in done for key in cells.values()):
+        kernels = asked.get("base", {}).get("kernels", Recipe.kernels)  # which all of a batch share
+        runs = {name: (key, kernels) for name, key in asked.get("cells", {}).items()}
+        known = {made(recipe): recipe for recipe, _ in recipes_of_finished([place])} | recipes
+        if runs and all(one in done for one in runs.values()):
             found.append((place, []))
-        elif cells and all(key in known for key in cells.values()):
-            found.append((place, [Cell(name.rpartition("/")[0], known[key]) for name, key in cells.items()]))
+        elif runs and all(one in known for one in runs.values()):
+            found.append((place, [Cell(name.rpartition("/")[0], known[one]) for name, one in runs.items()]))
     return found
 
 
@@ -118,7 +126,10 @@ def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
     if not cells:
         return []
     if pick_device(cells[0].recipe.device).type != "cuda":
-        return [list(cells)]
+        by_kernels: dict[str, list[Cell]] = {}
+        for cell in cells:
+            by_kernels.setdefault(cell.recipe.kernels, []).append(cell)
+        return list(by_kernels.values())
     return list(by_program(cells).values())
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import Tuned
+from fedssd.experiment.study.design import OURS, Tuned
 from fedssd.experiment.study.parts import COLUMNS, Settled
-from fedssd.report.evidence import OURS, THEIRS, Evidence
+from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.wording import NOT_RUN, fedssd_at, holds, interval, leads, listed, published_lead, size, spread
 
 SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")
@@ -53,29 +53,28 @@ def _report(evidence: Evidence) -> str:
             said.append(f"on {column.title} {leads(found, evidence.published(column))}")
     if not said:
         return ""
-    first = f"With the pipeline closest to the paper's and a tuned strength, FedSSD {'; '.join(said)}."
+    first = f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {'; '.join(said)}."
     return " ".join([first, *(_variant(evidence, one, settled) for one in evidence.better(settled))])
 
 
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
     found = {column.title: evidence.reported_lead(column, one.name, settled) for column in COLUMNS}
     said = [f"on {title} {leads(lead)}" for title, lead in found.items() if lead.gains]
-    ahead = f"ahead of FedSSD on the tuning seeds ({interval(evidence.ahead(one, settled))})"
-    return f"{one.title}, {ahead}, {'; '.join(said) or NOT_RUN}."
+    gain = evidence.ahead(one, settled)
+    place = "ahead of FedSSD" if gain.clear else "not told apart from FedSSD"
+    return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {'; '.join(said) or NOT_RUN}."
 
 
 def _best(evidence: Evidence) -> str:
-    found = {trial.arm: list(evidence.found(trial).values()) for trial in evidence.best_trials()}
-    said = [
-        f"{name}, the best {'without' if name in evidence.controls else 'with'} FedSSD, reaches {spread(values)}"
-        for name, values in found.items()
-        if values
-    ]
-    if not said:
+    best = evidence.best()
+    found = [] if best is None else [(t.arm, role, list(evidence.found(t).values())) for t, role in best.roles]
+    said = [f"{name}, {role}, reaches {spread(values)}" for name, role, values in found if values]
+    if best is None or not said:
         return ""
     printed = evidence.home.published[OURS].accuracy
-    paper = "" if evidence.published(evidence.home) is None else f" (the paper's FedSSD: {printed:.2f})"
-    both = evidence.with_and_without()
-    gain = evidence.against(*both) if both is not None else None
-    less = f"; with FedSSD less without it, {size(gain)}" if gain is not None and gain.gains else ""
-    return f"Of the compositions tried, {' and '.join(said)}{paper}{less}."
+    paper = f" (the paper's FedSSD: {printed:.2f})" if evidence.beside_the_paper else ""
+    less = ""
+    for ours, theirs in best.differences:
+        gain, part = evidence.against(ours, theirs), "what of it is FedSSD's, " if theirs == best.control else ""
+        less += f"; {part}{ours.arm} less {theirs.arm}: {size(gain)}" if gain.gains else ""
+    return f"Of the compositions tried, {listed(said)}{paper}{less}."

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+import math
+from collections.abc import Sequence
+from statistics import fmean, variance
+from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import MACHINE
-from fedssd.experiment.study.design import Tuned
+from fedssd.experiment.study.design import OURS, Changes, Tuned
 from fedssd.experiment.study.parts import COLUMNS, Settled, Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.report.paired import Rival, pair
 
-OURS, THEIRS = "fedssd", "fedavg"
+THEIRS = "fedavg"
+
+
+class Best(NamedTuple):
+    """The compositions that are reported; two of them may be one."""
+
+    ours: Trial  # the best with FedSSD
+    control: Trial  # the same without it
+    rival: Trial  # the best without it, whatever else it is
+
+    @property
+    def roles(self) -> list[tuple[Trial, str]]:
+        """Each once, with what it is."""
+        first = (self.ours, "the best with FedSSD")
+        if self.control == self.rival:
+            return [first, (self.control, "the same without it and the best without")]
+        return [first, (self.control, "the same without it"), (self.rival, "the best without it")]
+
+    @property
+    def differences(self) -> list[tuple[Trial, Trial]]:
+        """FedSSD's composition less the others: less its control is FedSSD's own part of a gain."""
+        return [(self.ours, theirs) for theirs, _ in self.roles[1:]]
 
 
 class Evidence:
@@ -40,9 +64,14 @@ class Evidence:
         """The column that is the base's."""
         return next(column for column in COLUMNS if column.recipe == self.study.design.base)
 
+    @property
+    def beside_the_paper(self) -> bool:
+        """Whether the paper has figures for these runs: not where recipes are changed, on digits to begin with."""
+        return not self.study.small and not set(self.study.changes) - set(MACHINE)
+
     def published(self, column: Column) -> float | None:
-        """The lead that the paper prints; None where our recipes are changed, on digits to begin with."""
-        if self.study.small or set(self.study.changes) - set(MACHINE):
+        """The lead that the paper prints; None where it has no figures for these runs."""
+        if not self.beside_the_paper:
             return None
         return column.published[OURS].accuracy - column.published[THEIRS].accuracy
 
@@ -61,20 +90,36 @@ class Evidence:
         variants = [one for one in self.study.design.variants if one.method == OURS]
         return [one for one in variants if (gains := self.ahead(one, settled).gains) and fmean(gains) > 0]
 
-    def best_trials(self) -> list[Trial]:
+    def best(self) -> Best | None:
         """The compositions that were chosen, as they are reported; none while nothing is chosen."""
         settled, found = self.study.settled(self.results), self.study.compositions(self.results)
-        if settled is None:
-            return []
-        by_name = {one.name: one for one in self.study.design.compositions}
-        return [self.study.composed("best", by_name[name], value, settled) for name, value in found.items()]
+        if settled is None or not found:
+            return None
+        design, trials = self.study.design, {n: self.study.best(n, value, settled) for n, value in found.items()}
+        ours, rival = (  # the better stands first
+            next(name for name in found if design.composition(name).is_control == control) for control in (False, True)
+        )
+        return Best(*(trials[name] for name in (ours, design.without_fedssd(ours).name, rival)))
 
-    @property
-    def controls(self) -> set[str]:
-        """The compositions that do without FedSSD."""
-        return {one.name for one in self.study.design.compositions if one.is_control}
+    def distance_error(self, changes: Changes, columns: Sequence[Column]) -> float | None:
+        """The standard error of a pipeline's distance to the published FedAvg, from our seeds alone.
 
-    def with_and_without(self) -> tuple[Trial, Trial] | None:
-        """The best composition with FedSSD and the best without: what of a gain is FedSSD's."""
-        trials = {trial.arm in self.controls: trial for trial in self.best_trials()}
-        return (trials[False], trials[True]) if len(trials) == 2 else None
+        With a few seeds a pipeline's own spread says little, so a column's is pooled over the pipelines that have run
+        on it. Over columns it is of first order in the errors of their means.
+        """
+        shares, errors = [], []
+        for column in columns:
+            found = self.found(self.study.candidate(changes, column))
+            spreads = [
+                variance(values)
+                for other in self.study.candidates()
+                if len(values := list(self.found(self.study.candidate(other, column)).values())) > 1
+            ]
+            if not found or not spreads:
+                return None
+            shares.append((fmean(found.values()) - column.published[THEIRS].accuracy) ** 2)
+            errors.append(fmean(spreads) / len(found))
+        if not sum(shares):  # no column is off, so that each may be
+            shares = [1.0] * len(columns)
+        weighted = sum(share * error for share, error in zip(shares, errors, strict=True)) / sum(shares)
+        return math.sqrt(weighted / len(columns))

@@ -5,20 +5,20 @@ Pure functions of a study and its results; what has not been run says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import PAPER_METHODS
-from fedssd.experiment.study.design import PARTS, Choice, Tuned, label
+from fedssd.experiment.study.design import OURS, PARTS, Changes, Choice, Tuned, label
 from fedssd.experiment.study.parts import COLUMNS, Settled, Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
 from fedssd.report.answer import STAND_IN, answer
-from fedssd.report.evidence import OURS, THEIRS, Evidence
+from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
@@ -116,20 +116,24 @@ class Page(Evidence):
     # ── profile, strengths, compositions ──
 
     def profile(self) -> str:
-        """FedAvg with every pipeline, and how far it is from the published."""
+        """FedAvg with every pipeline, and how far it is from the published, give or take a standard error."""
         chosen, rows = self.study.paper(self.results), []
         home = self.home
         order = [home, *(column for column in COLUMNS if column is not home)]
         for changes in self.study.candidates():
             found = [list(self.found(self.study.candidate(changes, column)).values()) for column in order]
-            far = [self.study.distance(changes, columns, self.results) for columns in ([home], COLUMNS)]
+            far = [self._distance(changes, columns) for columns in ([home], COLUMNS)]
             mark = " **chosen**" if chosen == changes else ""
             shown = [spread(values) if values else "–" for values in found]
-            rows.append([code(label(changes)) + mark, *shown, *("–" if d is None else f"{d:.2f}" for d in far)])
+            rows.append([code(label(changes)) + mark, *shown, *far])
         published = [f"{column.published[THEIRS].accuracy:.2f}" for column in order]
         rows.append(["the paper's FedAvg", *published, "0", "0"])
         heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
         return table(heads, rows) if chosen is not None or any_run(rows[:-1], 1) else f"{NOT_RUN.capitalize()}.\n"
+
+    def _distance(self, changes: Changes, columns: Sequence[Column]) -> str:
+        far, error = self.study.distance(changes, columns, self.results), self.distance_error(changes, columns)
+        return "–" if far is None else f"{far:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
     def tuning(self) -> str:
         """Every grid on the tuning seeds, the chosen value marked, variants below the paper's methods."""
@@ -180,8 +184,8 @@ class Page(Evidence):
         return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
 
     def _printed(self, column: Column, name: str) -> list[str]:
-        """What the paper has for a method; for digits it has nothing, and no column."""
-        if self.study.small:
+        """What the paper has for a method; for digits and changed recipes it has nothing, and no column."""
+        if not self.beside_the_paper:
             return []
         if name not in column.published:
             return ["–", "–"]
@@ -190,7 +194,7 @@ class Page(Evidence):
         return [theirs, f"{printed.accuracy - column.published[THEIRS].accuracy:+.2f}"]
 
     def compositions(self) -> str:
-        """Grids on the tuning seeds, then the best one on the others."""
+        """Grids on the tuning seeds, then the best of them, and what they are compared with, on the others."""
         settled = self.study.settled(self.results)
         if settled is None:
             return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
@@ -204,24 +208,30 @@ class Page(Evidence):
             return f"{NOT_RUN.capitalize()}.\n"
         parts = [table(("composition", "value", "accuracy % on the tuning seeds"), rows)]
         reported = self._best_rows(settled)
-        heads = ("composition", "value", "accuracy % on the reported seeds", "against", "difference [95 %]")
+        heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
         return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])
 
     def _best_rows(self, settled: Settled) -> list[list[str]]:
-        """The best against FedAvg, and with FedSSD against without."""
-        base, trials = self.study.reported(self.home, THEIRS, settled), self.best_trials()
-        rivals = [(trial, base) for trial in trials]
-        both = self.with_and_without()
-        rivals += [both] if both is not None else []
+        """Each less FedAvg, then the one with FedSSD less the same without it and less the best without."""
+        best = self.best()
+        if best is None:
+            return []
+        base = self.study.reported(self.home, THEIRS, settled)
+        rivals = [(ours, role, base) for ours, role in best.roles]
+        rivals += [
+            (ours, "what of it is FedSSD's" if theirs == best.control else "", theirs)
+            for ours, theirs in best.differences
+        ]
         return [
             [
                 ours.arm,
+                role,
                 code(ours.label),
                 spread(list(self.found(ours).values())),
-                NAMES.get(theirs.arm, theirs.arm),
+                f"{ours.arm} less {NAMES.get(theirs.arm, theirs.arm)}",
                 interval(self.against(ours, theirs)),
             ]
-            for ours, theirs in rivals
+            for ours, role, theirs in rivals
         ]
 
     # ── mechanism and state ──

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import toml_value
-from fedssd.experiment.study.design import Changes
+from fedssd.experiment.study.design import Changes, Design, label
 
 ORIGIN = "`make docs` writes it from results/"  # of the file that comes with fedssd
 
@@ -39,11 +39,37 @@ class Chosen:
         if self.compositions:
             lines += [
                 "",
-                "# the best with FedSSD and the best without, the better first",
+                "# the best with FedSSD, the same without it, and the best without; the better first",
                 "[compositions]",
                 *_lines(self.compositions),
             ]
         return "\n".join(lines) + "\n"
+
+    def within(self, design: Design, candidates: Sequence[Changes]) -> Chosen:
+        """What of it a design still has; what names more than that, or lacks something, is not chosen."""
+        labels = {label(changes) for choice in design.choices for changes in choice.changes}
+        strengths = {one.key: one.values for one in design.grids}
+        variants = {one.name: one.values for one in design.variants}
+        compositions = {one.name: one.values for one in design.compositions}
+        return Chosen(
+            self.paper if self.paper in candidates else None,
+            self.survivors if labels.issuperset(self.survivors or ()) else None,
+            {data: found for data, found in self.strengths.items() if _all_of(found, strengths)},
+            self.compositions if _some_of(self.compositions, compositions) and self._has_controls(design) else {},
+            self.variants if _all_of(self.variants, variants) else {},
+        )
+
+    def _has_controls(self, design: Design) -> bool:
+        with_it = [name for name in self.compositions if not design.composition(name).is_control]
+        return bool(with_it) and all(design.without_fedssd(name).name in self.compositions for name in with_it)
+
+
+def _some_of(found: Mapping[str, Any], grids: Mapping[str, Sequence[Any]]) -> bool:
+    return all(value in grids.get(name, ()) for name, value in found.items())
+
+
+def _all_of(found: Mapping[str, Any], grids: Mapping[str, Sequence[Any]]) -> bool:
+    return found.keys() == grids.keys() and _some_of(found, grids)
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from fedssd.experiment.paper import EVERYTHING, recipe_file
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
 PARTS = ("screen", "confirm", "profile", "tune", "report", "compose", "best")
 REPORTING = ("confirm", "report", "best")  # the others choose
+OURS = "fedssd"
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Composition:
 
     @property
     def is_control(self) -> bool:
-        """Whether it does without FedSSD: what of a gain is not FedSSD's."""
-        return "fedssd" not in self.method.split("+")
+        """Whether it does without FedSSD."""
+        return OURS not in self.method.split("+")
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,20 @@ class Design:
     def variant(self, name: str) -> Tuned:
         """The variant of that name."""
         return next(one for one in self.variants if one.name == name)
+
+    def composition(self, name: str) -> Composition:
+        """The composition of that name."""
+        return next(one for one in self.compositions if one.name == name)
+
+    def without_fedssd(self, name: str) -> Composition:
+        """The composition that is the one of that name less FedSSD: what of its gain is not FedSSD's."""
+        ours = self.composition(name)
+        method = "+".join(half for half in ours.method.split("+") if half != OURS) or "fedavg"
+        variant = "" if ours.variant and self.variant(ours.variant).method == OURS else ours.variant
+        for one in self.compositions:
+            if (one.method, one.server, one.key, one.variant) == (method, ours.server, ours.key, variant):
+                return one
+        raise UserError(f"the study composes {name} and not the same without FedSSD: {method} with {ours.key}")
 
     @property
     def named(self) -> frozenset[str]:
@@ -115,6 +130,10 @@ class Design:
 
     def refuse_seeds(self, part: str, seeds: tuple[int, ...]) -> None:
         """What is reported was never chosen on, and what is chosen is chosen on the seeds set aside for it."""
+        if len(set(seeds)) < len(seeds):
+            raise UserError(
+                f"the study runs every seed once: expected different seeds, got {','.join(map(str, seeds))}"
+            )
         chosen_on = ", ".join(map(str, self.tuning))
         shared = [seed for seed in seeds if seed in self.tuning]
         if part in REPORTING and shared:
@@ -200,6 +219,11 @@ def _check(design: Design) -> None:
     for sizes in (by_method, composed):
         if len(set(sizes.values())) > 1:
             raise UserError(f"all must have a grid of the same size in the study, got {sizes}")
+    with_it = [one.name for one in design.compositions if not one.is_control]
+    if not with_it:
+        raise UserError("the study composes nothing with FedSSD")
+    for name in with_it:
+        design.without_fedssd(name)
     named = [*design.more_arms, *(arm for choice in design.choices for arm in choice.arms)]
     unknown = [arm for arm in named if arm not in design.arms]
     if unknown:

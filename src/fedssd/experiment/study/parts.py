@@ -59,7 +59,7 @@ class Study:
     changes: Mapping[str, str] = field(default_factory=dict)  # ``rounds`` and others, in every recipe
     tuning: tuple[int, ...] | None = None  # in place of the design's seeds
     reporting: tuple[int, ...] | None = None
-    chosen: Chosen = field(default_factory=Chosen)  # what stands where no results say otherwise
+    chosen: Chosen = field(default_factory=Chosen)  # of which what the design has stands where no results say otherwise
 
     def __post_init__(self) -> None:
         self.design.refuse_seeds("tune", self.tuning or ())
@@ -134,6 +134,11 @@ class Study:
         """The runs of these trials, seed by seed."""
         return [trial.cell(seed) for trial in trials for seed in self.seeds_for(trial)]
 
+    @property
+    def _given(self) -> Chosen:
+        """What was chosen before, as far as the design still has it."""
+        return self.chosen.within(self.design, self.candidates())
+
     # ── screen and confirm ──
 
     def bases(self, part: str) -> list[Trial]:
@@ -177,7 +182,7 @@ class Study:
             for trial in self.departures("screen", choice):
                 ours, base = (results.mean(t, self.seeds_of("screen")) for t in (trial, self.base_of(trial)))
                 if ours is None or base is None:
-                    return self.chosen.survivors
+                    return self._given.survivors
                 effects[trial.label] = max(effects.get(trial.label, 0.0), abs(ours - base))
                 ends[trial.label] = max(ends.get(trial.label, 0.0), ours)
             worth = [name for name, effect in effects.items() if effect >= self.design.survives]
@@ -230,7 +235,7 @@ class Study:
         far = [(self.distance(one, COLUMNS, results), one) for one in self.shortlist(results)]
         known = [(distance, one) for distance, one in far if distance is not None]
         if not known or len(known) < len(far):
-            return self.chosen.paper
+            return self._given.paper
         return min(known, key=lambda pair: pair[0])[1]
 
     # ── tune and report ──
@@ -272,12 +277,13 @@ class Study:
         if found is not None:
             return {one.key: found[one.name] for one in self.design.grids}
         data = self._setting(self._column(self.design.base), "tune").data
-        return dict(self.chosen.strengths[data]) if data in self.chosen.strengths else None
+        given = self._given.strengths
+        return dict(given[data]) if data in given else None
 
     def variants(self, results: Results) -> dict[str, float] | None:
         """The best value of every variant, by its name."""
         found = self._bests(self.design.variants, results)
-        return found if found is not None else dict(self.chosen.variants) or None
+        return found if found is not None else dict(self._given.variants) or None
 
     def reported(self, column: Column, name: str, settled: Settled) -> Trial:
         """A method, or a variant, with its tuned strength on a column."""
@@ -313,26 +319,31 @@ class Study:
         found = self.compositions(results)
         if not found:
             raise self._needs("best", "compose", results)
-        by_name = {one.name: one for one in self.design.compositions}
-        return [self.composed("best", by_name[name], value, settled) for name, value in found.items()]
+        return [self.best(name, value, settled) for name, value in found.items()]
+
+    def best(self, name: str, value: object, settled: Settled) -> Trial:
+        """A composition that was chosen, as it is reported."""
+        return self.composed("best", self.design.composition(name), value, settled)
 
     def compositions(self, results: Results) -> dict[str, object]:
-        """The best composition and the best that does without FedSSD, with the best value of each."""
+        """The best with FedSSD, the same without it, and the best without: each at its best value, the better first."""
         settled = self.settled(results)
         if settled is None:
-            return dict(self.chosen.compositions)
+            return dict(self._given.compositions)
         ends: dict[str, tuple[float, object]] = {}
         for one in self.design.compositions:
             for value in one.values:
                 mean = results.mean(self.composed("compose", one, value, settled), self.seeds_of("compose"))
                 if mean is None:
-                    return dict(self.chosen.compositions)
+                    return dict(self._given.compositions)
                 if one.name not in ends or mean > ends[one.name][0]:
                     ends[one.name] = mean, value
         order = sorted(ends, key=lambda name: -ends[name][0])
-        controls = {one.name for one in self.design.compositions if one.is_control}
-        with_it, without = ([name for name in order if (name in controls) == control] for control in (False, True))
-        wanted = {*with_it[:1], *without[:1]}
+        with_it, without = (
+            next(name for name in order if self.design.composition(name).is_control == control)
+            for control in (False, True)
+        )
+        wanted = {with_it, self.design.without_fedssd(with_it).name, without}
         return {name: ends[name][1] for name in order if name in wanted}
 
     # ── what all of them share ──

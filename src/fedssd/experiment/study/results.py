@@ -12,6 +12,7 @@ from statistics import fmean
 from fedssd.experiment.cells import Cell
 from fedssd.experiment.finished import recipes_of_finished
 from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.reproduce import made
 from fedssd.experiment.study.trial import Trial
 
 BY_LATE_ROUNDS = ("screen", "tune", "compose")  # parts that choose between runs of ours
@@ -19,7 +20,7 @@ LATE = 5
 
 
 class Results:
-    """Finished runs, by what they are runs of and the kernels that made them, which end tenths of a point apart.
+    """Finished runs, by what they are runs of and the kernels that made them, which end up to a point or more apart.
 
     The first rounds of a longer run are the shorter run.
     """
@@ -30,7 +31,7 @@ class Results:
         self._by_length: dict[tuple[str, str], dict[int, Path]] = {}
         for recipe, run in recipes_of_finished(folders):
             self.done[recipe.hash] = run
-            self._runs.setdefault(_made(recipe), []).append(run)
+            self._runs.setdefault(made(recipe), []).append(run)
             self._by_length.setdefault(_endless(recipe), {})[recipe.rounds] = run
 
     def find(self, cell: Cell) -> Path | None:
@@ -48,7 +49,7 @@ class Results:
         for cell in cells:
             lengths = self._by_length.get(_endless(cell.recipe), {})
             longer = [length for length in lengths if length > cell.recipe.rounds and cell.recipe.evaluate_every == 1]
-            runs = self._runs.get(_made(cell.recipe)) or ([lengths[max(longer)]] if longer else [])
+            runs = self._runs.get(made(cell.recipe)) or ([lengths[max(longer)]] if longer else [])
             if runs:
                 found[cell.key] = runs
         return found
@@ -84,14 +85,9 @@ MEASURES: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _made(recipe: Recipe) -> tuple[str, str]:
-    """What a run is, and by which kernels it is made."""
-    return recipe.hash, recipe.kernels
-
-
 def _endless(recipe: Recipe) -> tuple[str, str]:
     """The same but for its length."""
-    return _made(replace(recipe, rounds=1))
+    return made(replace(recipe, rounds=1))
 
 
 @cache
