@@ -12,19 +12,19 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from reproductions import QUICK, small_reproduction
 
 from fedssd.cli import main
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
-from fedssd.experiment import estimate, reproduce, run
+from fedssd.experiment import estimate, reproduce
 from fedssd.experiment.cells import Cell, cells_of, missing, places_of, resolved
 from fedssd.experiment.estimate import Speed
 from fedssd.experiment.federation import Brought, assemble
-from fedssd.experiment.finished import finished_cells, recipes_of_finished
+from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
 from fedssd.experiment.reproduce import alone
 
-QUICK = ["--scale", "small", "--rounds", "1", "--seeds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
 
 
@@ -109,15 +109,10 @@ def test_small_keeps_what_tells_columns_apart() -> None:
     assert len(places_of(EXPERIMENTS["table2"], {}, small=True)) == 5
 
 
-@pytest.fixture
-def reproduced(tmp_path: Path) -> Path:
-    assert main(["reproduce", "figure-confusion", *QUICK, "--out", str(tmp_path / "out")]) == 0
-    return tmp_path / "out"
-
-
 def test_a_finished_cell_is_never_run_again(
-    reproduced: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    reproduced = small_reproduction(tmp_path)
     folders = sorted(path.parent.relative_to(reproduced) for path in reproduced.rglob("summary.json"))
     assert [str(folder) for folder in folders] == ["table1-cifar10/fedavg-0", "table1-cifar10/fedssd-0"]
     assert not (reproduced / "under-way").exists()
@@ -137,7 +132,8 @@ def test_a_finished_cell_is_never_run_again(
     assert rows[0] == "setting,method,seed,model,true,called,count"
 
 
-def test_a_table_takes_over_what_a_figure_ran(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_takes_over_what_a_figure_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduced = small_reproduction(tmp_path)
     quick = [*QUICK, "--methods", "fedavg,fedprox,fedssd"]
     assert main(["reproduce", "table1", *quick, "--out", str(reproduced), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ran"] == 1
@@ -152,145 +148,14 @@ def test_a_table_takes_over_what_a_figure_ran(reproduced: Path, capsys: pytest.C
     assert "on digits in its stead" in (reproduced / "table1.tex").read_text()
 
 
-def test_other_rounds_are_other_cells_and_both_stay(reproduced: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_rounds_are_other_cells_and_both_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduced = small_reproduction(tmp_path)
     for expected in (2, 0):
         longer = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
         assert main(["reproduce", "figure-confusion", *longer, "--out", str(reproduced), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["ran"] == expected
     summaries = [json.loads(path.read_text()) for path in reproduced.rglob("summary.json")]
     assert sorted(summary["rounds"] for summary in summaries) == [1, 1, 2, 2]
-
-
-def measured(run: Path) -> list[Any]:
-    """A run's rounds less the seconds they took."""
-    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()[1:]]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-
-def test_what_was_interrupted_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """FedAvg has its three rounds and FedSSD one when Ctrl-C comes, after the two rounds that were a probe."""
-    three = [word if word != "1" else "3" for word in QUICK[:4]] + QUICK[4:]
-    command = ["reproduce", "figure-confusion", *three, "--out"]
-    assert main([*command, str(tmp_path / "whole")]) == 0
-    evaluate, calls = run.evaluate_closed, []
-
-    def stopping(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2 + 3 + 2:
-            raise KeyboardInterrupt
-        return evaluate(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "evaluate_closed", stopping)
-        assert main([*command, str(tmp_path / "cut")]) == 130
-    assert "1 of 2 cells finished" in capsys.readouterr().err
-    assert (tmp_path / "cut" / "under-way" / "batch" / "table1-cifar10" / "fedssd-0" / "checkpoint").is_dir()
-    assert main([*command, str(tmp_path / "cut"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ran"] == 1
-    assert not (tmp_path / "cut" / "under-way").exists()
-    for name in ("table1-cifar10/fedavg-0", "table1-cifar10/fedssd-0"):
-        assert measured(tmp_path / "cut" / name) == measured(tmp_path / "whole" / name)
-    header = json.loads((tmp_path / "cut/table1-cifar10/fedssd-0/rounds.jsonl").read_text().splitlines()[0])
-    assert header["resumed"][0]["round"] == 1
-
-
-def test_what_was_interrupted_waits_until_it_is_wanted(
-    reproduced: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stopping(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(estimate, "estimate", lambda *_: 1.0)
-    two = [word if word != "1" else "2" for word in QUICK[:4]] + QUICK[4:]
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "evaluate_closed", stopping)
-        assert main(["reproduce", "figure-confusion", *two, "--out", str(reproduced)]) == 130
-    for words, expected in ((QUICK, 0), (two, 2)):
-        assert (reproduced / "under-way" / "batch" / "runs.json").is_file()
-        assert main(["reproduce", "figure-confusion", *words, "--out", str(reproduced), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["ran"] == expected
-    assert not (reproduced / "under-way").exists()
-    assert len(list(reproduced.rglob("summary.json"))) == 4
-
-
-def cut_short(out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Cell]:
-    """A batch of FedAvg, which has its two rounds, and FedSSD, which has none; and FedSSD by another name."""
-    (place, *_) = places_of(EXPERIMENTS["figure-confusion"], {"rounds": "2", "epochs": "1"}, small=True)
-    avg, ssd = cells_of(place, [0])
-    evaluate, calls = run.evaluate_closed, []
-
-    def stopping(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return evaluate(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "evaluate_closed", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            reproduce.run_cells([avg, ssd], out, workers=1)
-    assert (out / "under-way" / "batch" / "runs.json").is_file()
-    return {"avg": avg, "ssd": ssd, "other": replace(ssd, column="other")}
-
-
-@pytest.mark.parametrize("wanted", [("avg", "ssd", "other"), ("avg", "other"), ("ssd",)], ids=" ".join)
-def test_an_interrupted_batch_goes_on_by_whatever_name_its_rest_is_wanted(
-    wanted: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = cut_short(tmp_path, monkeypatch)
-    begun = reproduce.interrupted(tmp_path, [cells[name] for name in wanted])
-    assert [[cell.name for cell in batch] for _, batch in begun] == [[cells["avg"].name, cells["ssd"].name]]
-    reproduce.run_cells([], tmp_path, 1, begun=begun)
-    assert not (tmp_path / "under-way").exists()
-    assert {key: str(run.relative_to(tmp_path)) for key, run in finished_cells([tmp_path]).items()} == {
-        cells[name].key: cells[name].name for name in ("avg", "ssd")
-    }
-
-
-def test_what_a_batch_finished_comes_home_when_its_rest_is_run_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = cut_short(tmp_path, monkeypatch)
-    assert reproduce.interrupted(tmp_path, [cells["avg"]]) == []  # nobody wants its rest yet
-    reproduce.run_cells([cells["other"]], tmp_path, 1)
-    assert not (tmp_path / "under-way").exists()
-    assert {str(run.relative_to(tmp_path)) for run in finished_cells([tmp_path]).values()} == {
-        cells["avg"].name,
-        cells["other"].name,
-    }
-
-
-def test_an_interrupted_batch_of_other_kernels_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cell is finished with our kernels, and without them cut short after two of its three rounds."""
-    (place, *_) = places_of(EXPERIMENTS["figure-confusion"], {"rounds": "3", "epochs": "1"}, small=True)
-    (ours,) = cells_of(place, [0], ["fedavg"])
-    plain = replace(ours, recipe=replace(ours.recipe, kernels="off"))
-    evaluate, calls = run.evaluate_closed, []
-
-    def stopping(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return evaluate(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "evaluate_closed", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            reproduce.run_cells([plain], tmp_path, workers=1)
-    assert reproduce.interrupted(tmp_path, [ours]) == []  # nobody wants it with these kernels
-    reproduce.run_cells([ours], tmp_path, workers=1)
-    reproduce.run_cells([], tmp_path, workers=1)
-    assert len(list(tmp_path.glob("under-way/batch/**/rounds.jsonl"))) == 1
-    begun = reproduce.interrupted(tmp_path, [plain])
-    assert [[cell.recipe.kernels for cell in batch] for _, batch in begun] == [["off"]]
-    reproduce.run_cells([plain], tmp_path, workers=1, begun=begun)
-    assert not (tmp_path / "under-way").exists()
-    found = {recipe.kernels: folder for recipe, folder in recipes_of_finished([tmp_path])}
-    assert found.keys() == {"on", "off"}
-    header = json.loads((found["off"] / "rounds.jsonl").read_text().splitlines()[0])
-    assert header["resumed"][0]["round"] == 2
 
 
 @pytest.mark.quick
@@ -304,20 +169,9 @@ def test_cells_of_different_kernels_are_different_batches(monkeypatch: pytest.Mo
     assert batches == [["on", "on"], ["off"]]
 
 
-def test_what_does_not_say_what_it_is_is_gathered(reproduced: Path) -> None:
-    """As after a kill and a damaged disk: finished and unfinished runs where they ran, and no plan of them."""
-    (reproduced / "table1-cifar10").rename(reproduced / "aside")
-    batch = reproduced / "under-way" / "batch"
-    batch.mkdir(parents=True)
-    (reproduced / "aside").rename(batch / "table1-cifar10")
-    (batch / "table1-cifar10" / "fedssd-0" / "summary.json").unlink()
-    assert reproduce.interrupted(reproduced, []) == []
-    assert [path.parent.name for path in reproduced.rglob("summary.json")] == ["fedavg-0"]
-    assert not (reproduced / "under-way").exists()
-
-
-def test_a_run_of_an_older_version_still_counts(reproduced: Path) -> None:
+def test_a_run_of_an_older_version_still_counts(tmp_path: Path) -> None:
     """It knew fewer keys: those it leaves out have their defaults."""
+    reproduced = small_reproduction(tmp_path)
     file = reproduced / "table1-cifar10" / "fedavg-0" / "recipe.toml"
     kept = [line for line in file.read_text().splitlines() if not line.startswith(("lr_decay", "server"))]
     keys = set(finished_cells([reproduced]))
