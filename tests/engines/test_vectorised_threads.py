@@ -13,7 +13,7 @@ from cohorts import Setting, several, tensors
 
 from fedssd.core import tree
 from fedssd.core.contract import Method
-from fedssd.engines.vectorised.engine import _arithmetic
+from fedssd.engines.vectorised.arithmetic import arithmetic
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["nets of their own", "one net"])
@@ -44,14 +44,14 @@ def test_the_device_s_arithmetic_is_one_thread_s_at_a_time() -> None:
     before, within, came = switch.fp32_precision, threading.Event(), threading.Event()
 
     def first() -> str:
-        with _arithmetic(device, "tf32", benchmark=False):
+        with arithmetic(device, "tf32", benchmark=False):
             within.set()
             came.wait(0.2)
             return switch.fp32_precision
 
     def second() -> str:
         within.wait()
-        with _arithmetic(device, "fp32", benchmark=False):
+        with arithmetic(device, "fp32", benchmark=False):
             came.set()
             return switch.fp32_precision
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from fedssd.engines.base import Evaluation, Job, World
 from fedssd.engines.kernels import available, side_by_side, too_large
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
+from fedssd.engines.vectorised.arithmetic import PRECISIONS, arithmetic
 from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.flat import Flat, FlatByType
@@ -43,7 +42,6 @@ from fedssd.engines.vectorised.lift import TunedNet, join, over_models, take
 from fedssd.engines.vectorised.program import Chunk, LookUp, Program
 from fedssd.engines.vectorised.step import Context, Step
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 STEPS_LOOKED_UP = 128  # steps of a chunk that holds places of images in their stead
 KEPT_PROGRAMS = 8  # each holds its buffers and graphs; the oldest goes first
 
@@ -94,7 +92,7 @@ class VectorisedEngine:
             return self._by_public_size(jobs, sizes)
         self._try_kernels(jobs[0])
         self._choose_width(jobs[0])
-        with _arithmetic(self.world.device, self.precision, benchmark=self._alone(1)):
+        with arithmetic(self.world.device, self.precision, benchmark=self._alone(1)):
             members = members_of(jobs, self.schedule)
             done: list[Trained] = []
             order: list[Member] = []
@@ -119,7 +117,7 @@ class VectorisedEngine:
     def evaluate(self, models: Tree) -> Evaluation:
         """Every model of a stacked tree on the whole test set."""
         size = self._footprint(tree.row(models, 0))
-        with _arithmetic(self.world.device, self.precision, benchmark=False):
+        with arithmetic(self.world.device, self.precision, benchmark=False):
             width = sizing.default_width(size, 1, self.world.device)
             width = min(width, len(tree.leaves(models)[0]))
             block = sizing.evaluation_block(size, width, self.world.device, self.kernels)
@@ -158,7 +156,7 @@ class VectorisedEngine:
         weights = job.method.local.start(job.sent, tree.row(job.memories, 0))
         pair = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), weights)
         some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
-        with torch.no_grad(), _arithmetic(self.world.device, "fp32", benchmark=False):
+        with torch.no_grad(), arithmetic(self.world.device, "fp32", benchmark=False):
             expected = over_models(self._plain, 2, (False, True))(pair, some)
             try:
                 laid = side_by_side.laid(some[None])[0]  # as a step's batches lie
@@ -338,32 +336,3 @@ def _check(precision: str, world: World, width: int | None) -> None:
         raise ValueError(f"precision {precision!r} does not go with data prepared as {world.dtype}")
     if width is not None and width < 1:
         raise ValueError(f"width expects at least 1 model, got {width}")
-
-
-_switching = threading.RLock()
-
-
-@contextmanager
-def _arithmetic(device: torch.device, precision: str, benchmark: bool) -> Iterator[None]:
-    """TF32 on or off, and whether cuDNN tries its kernels out, for the time of a call; the CPU reads none of this.
-
-    The switches are the process's, so engines on a device that train from several threads take turns. Streams, graphs
-    and our kernels go to the current device, which is made the one that holds the data.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    switches: tuple[tuple[Any, str, Any], ...] = (
-        (torch.backends.cuda.matmul, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),
-        (torch.backends.cudnn.conv, "fp32_precision", "tf32" if precision in ("tf32", "bf16") else "ieee"),  # type: ignore[attr-defined]
-        (torch.backends.cudnn, "benchmark", benchmark and not torch.are_deterministic_algorithms_enabled()),
-    )
-    with _switching, nullcontext() if device.index is None else torch.cuda.device(device):
-        before = [getattr(place, name) for place, name, _ in switches]
-        for place, name, value in switches:
-            setattr(place, name, value)
-        try:
-            yield
-        finally:
-            for (place, name, _), value in zip(switches, before, strict=True):
-                setattr(place, name, value)
