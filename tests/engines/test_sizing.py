@@ -46,8 +46,8 @@ def test_a_mean_takes_as_many_samples_at_a_time_as_the_data_says(at_once: int) -
 def test_blocks_of_an_evaluation_come_from_a_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "free_bytes", lambda device: 800_000_000)
     # a sample of one model takes half of 800 bytes, in a quarter of what is free: 500,000 of them
-    widths = (1, 244, 245, 488, 489, 3906, 3907, 7812, 7813, 10**6)
+    widths = (1, 30, 31, 244, 245, 488, 489, 3906, 3907, 7812, 7813, 10**6)
     for kernels in (True, False):
         found = [sizing.evaluation_block(CNN, width, CUDA, kernels) for width in widths]
-        assert found == [2048, 2048, 1024, 1024, 512, 128, 64, 64, 64, 64]
+        assert found == [16384, 16384, 2048, 2048, 1024, 1024, 512, 128, 64, 64, 64, 64]
     assert sizing.evaluation_block(CNN, 100, CPU, kernels=False) == (256 << 20) // (100 * 800)

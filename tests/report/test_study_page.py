@@ -19,7 +19,18 @@ from fedssd.report.answer import answer
 from fedssd.report.paired import pair
 from fedssd.report.records import read
 from fedssd.report.study import Page, departs, write_study
-from fedssd.report.wording import NOT_RUN, fedssd_at, holds, interval, leads, listed, published_lead, spread, verdict
+from fedssd.report.wording import (
+    NOT_RUN,
+    fedssd_at,
+    holds,
+    interval,
+    leads_on,
+    listed,
+    published_lead,
+    published_leads,
+    spread,
+    verdict,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -61,10 +72,24 @@ def test_a_lead_is_held_against_the_published_one(inside: bool, words: str) -> N
     found = rival(1.0, 2.0, 3.0)
     value = 2.89 if inside else 4.5
     assert holds(found, value) is inside  # type: ignore[arg-type]
-    assert leads(found, value).endswith(f"3 seeds; the published {value:+.2f} is {words} it)")  # type: ignore[arg-type]
     assert published_lead(value, {"a": inside}).endswith(f"{value:+.2f} points, is {words} that interval.")
     assert published_lead(value, {"a": inside, "b": inside}).endswith(f"is {words} all of these intervals.")
     assert published_lead(value, {"a": True, "b": False}).endswith("is within the interval of a alone.")
+    said = published_leads({"a": 1.0, "b": -2.0}, {"a": inside, "b": inside})
+    assert said == f"The paper's leads, +1.00 on a and -2.00 on b, are {words} all of these intervals."
+
+
+def test_columns_of_one_verdict_stand_together() -> None:
+    """Gains of 1, 2, 3 have 2 ± 2.48, and ten times as many with the same steps between them leave out zero."""
+    level, ahead, behind = rival(1.0, 2.0, 3.0), rival(11.0, 12.0, 13.0), rival(-11.0, -12.0, -13.0)
+    found = {"a": level, "b": ahead, "c": level, "d": behind, "e": rival(1.0)}
+    assert leads_on(found) == (  # type: ignore[arg-type]
+        "is not told apart from FedAvg on a (+2.00 [-0.48, +4.48]) and c (+2.00 [-0.48, +4.48]); "
+        "leads FedAvg on b (+12.00 [+9.52, +14.48]); trails FedAvg on d (-12.00 [-14.48, -9.52]); "
+        "was run on one seed, which decides nothing, beside FedAvg on e (+1.00): "
+        "in points, with 95 % intervals, over 1 to 3 seeds"
+    )
+    assert leads_on({"e": rival(1.0)}).endswith("over 1 seed")  # type: ignore[arg-type]
 
 
 def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> None:
@@ -159,7 +184,9 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | 53.37 ± 1.52 | +3.73 |" in text
     assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – |" in text
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
-    assert f", FedSSD on #K = 2 leads FedAvg ({lead}; the published +3.73 is outside it)" in said
+    assert ", FedSSD leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in said
+    assert "The paper's leads, +3.73 on #K = 2, +1.51 on #K = 5, " in said
+    assert " and +0.64 on δ = 10, are outside all of these intervals." in said
     assert (
         "fedssd-decay, the best with FedSSD, reaches 71.90 ± 0.10 (3) and fedavg-decay, the same without it and the "
         "best without, reaches 70.40 ± 0.10 (3) (the paper's FedSSD: 73.38); "
@@ -252,7 +279,7 @@ def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_feds
     assert "`mse` does not end above FedSSD, each at its best: -1.00 [-1.00, -1.00] *." in text
     said = answer(found)
     ahead = "ahead of FedSSD on the tuning seeds (+1.00 [+1.00, +1.00] *)"
-    assert f"FedSSD, weight outside the square, {ahead}, on #K = 2 leads FedAvg (" in said
+    assert f"FedSSD, weight outside the square, {ahead}, leads FedAvg on #K = 2 (" in said
     assert "MSE" not in said
 
 
@@ -267,9 +294,8 @@ def test_a_variant_that_is_not_told_apart_is_not_called_ahead() -> None:
     half = T2 / 3**0.5
     gain = f"(+0.04 [{0.04 - half:+.2f}, {0.04 + half:+.2f}])"
     said = answer(page(says))
-    assert (
-        f"FedSSD, weight outside the square, not told apart from FedSSD on the tuning seeds {gain}, on #K = 2" in said
-    )
+    tied = f"FedSSD, weight outside the square, not told apart from FedSSD on the tuning seeds {gain}"
+    assert f"{tied}, is not told apart from FedAvg on #K = 2 (" in said
     assert "ahead" not in said
 
 

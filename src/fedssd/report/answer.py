@@ -6,7 +6,20 @@ from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import OURS, Tuned
 from fedssd.experiment.study.parts import COLUMNS, Settled
 from fedssd.report.evidence import THEIRS, Evidence
-from fedssd.report.wording import NOT_RUN, fedssd_at, holds, interval, leads, listed, published_lead, size, spread
+from fedssd.report.paired import Rival
+from fedssd.report.wording import (
+    NOT_RUN,
+    fedssd_at,
+    holds,
+    interval,
+    leads,
+    leads_on,
+    listed,
+    published_lead,
+    published_leads,
+    size,
+    spread,
+)
 
 SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")
 STAND_IN = "On digits, in the place of CIFAR-10"
@@ -46,23 +59,27 @@ def _report(evidence: Evidence) -> str:
     settled = evidence.study.settled(evidence.results)
     if settled is None:
         return ""
-    said = []
-    for column in COLUMNS:
-        found = evidence.reported_lead(column, OURS, settled)
-        if found.gains:
-            said.append(f"on {column.title} {leads(found, evidence.published(column))}")
-    if not said:
+    found = _leads(evidence, OURS, settled)
+    if not found:
         return ""
-    first = f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {'; '.join(said)}."
-    return " ".join([first, *(_variant(evidence, one, settled) for one in evidence.better(settled))])
+    said = [f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {leads_on(found)}."]
+    printed = {column.title: evidence.published(column) for column in COLUMNS if column.title in found}
+    known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
+    if known:
+        said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
+    return " ".join([*said, *(_variant(evidence, one, settled) for one in evidence.better(settled))])
+
+
+def _leads(evidence: Evidence, name: str, settled: Settled) -> dict[str, Rival]:
+    """By column, as far as it was run beside FedAvg."""
+    found = {column.title: evidence.reported_lead(column, name, settled) for column in COLUMNS}
+    return {title: lead for title, lead in found.items() if lead.gains}
 
 
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
-    found = {column.title: evidence.reported_lead(column, one.name, settled) for column in COLUMNS}
-    said = [f"on {title} {leads(lead)}" for title, lead in found.items() if lead.gains]
-    gain = evidence.ahead(one, settled)
+    found, gain = _leads(evidence, one.name, settled), evidence.ahead(one, settled)
     place = "ahead of FedSSD" if gain.clear else "not told apart from FedSSD"
-    return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {'; '.join(said) or NOT_RUN}."
+    return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {leads_on(found) if found else NOT_RUN}."
 
 
 def _best(evidence: Evidence) -> str:

@@ -57,20 +57,45 @@ def size(found: Rival) -> str:
     return f"{mean:+.2f} points, 95 % interval {mean - half:+.2f} to {mean + half:+.2f}, {len(found.gains)} seeds"
 
 
-def leads(found: Rival, published: float | None = None) -> str:
-    """Whether it leads FedAvg, as the rest of a sentence, and whether it may lead as the paper's does."""
+def leads(found: Rival) -> str:
+    """Whether it leads FedAvg, as the rest of a sentence."""
     if found.half_width is None:
         return f"differs from FedAvg by {size(found)}"
-    where = "" if published is None else f"; the published {published:+.2f} is {_where(holds(found, published))} it"
+    return f"{_stands(found)} FedAvg ({size(found)})"
+
+
+def leads_on(found: Mapping[str, Rival]) -> str:
+    """Where it leads FedAvg and where not, as the rest of a sentence: what has the same verdict stands together."""
+    where: dict[str, list[str]] = {}
+    for title, lead in found.items():
+        where.setdefault(_stands(lead), []).append(f"{title} ({interval(lead).removesuffix(' *')})")
+    counts = sorted({len(lead.gains) for lead in found.values()})
+    seeds = f"{' to '.join(str(count) for count in (counts if len(counts) < 2 else (counts[0], counts[-1])))} seed"
+    said = "; ".join(f"{verdict} FedAvg on {listed(places)}" for verdict, places in where.items())
+    return f"{said}: in points, with 95 % intervals, over {seeds}{'' if counts == [1] else 's'}"
+
+
+def _stands(found: Rival) -> str:
+    if found.half_width is None:
+        return "was run on one seed, which decides nothing, beside"
     if not found.clear:
-        return f"is not told apart from FedAvg ({size(found)}{where})"
-    return f"{'leads' if fmean(found.gains) > 0 else 'trails'} FedAvg ({size(found)}{where})"
+        return "is not told apart from"
+    return "leads" if fmean(found.gains) > 0 else "trails"
 
 
 def published_lead(lead: float, held: Mapping[str, bool]) -> str:
     """Whether the intervals that were just given hold the lead that the paper prints."""
-    opening = f"The lead that the paper prints, {lead:+.2f} points, is"
-    if len(held) == 1 or len(set(held.values())) == 1:
+    return _held(f"The lead that the paper prints, {lead:+.2f} points, is", held)
+
+
+def published_leads(leads: Mapping[str, float], held: Mapping[str, bool]) -> str:
+    """The same where the paper prints a lead for each."""
+    said = listed([f"{lead:+.2f} on {name}" for name, lead in leads.items()])
+    return _held(f"The paper's leads, {said}, are", held)
+
+
+def _held(opening: str, held: Mapping[str, bool]) -> str:
+    if len(set(held.values())) == 1:
         which = "that interval" if len(held) == 1 else "all of these intervals"
         return f"{opening} {_where(next(iter(held.values())))} {which}."
     return f"{opening} within the interval of {listed([name for name, inside in held.items() if inside])} alone."

@@ -18,7 +18,7 @@ CPU_BYTES = 4 << 30
 CPU_CHUNK_BYTES = 64 << 20
 CUDA_CHUNK_BYTES = 8 << 30
 CPU_EVALUATION_BYTES = 256 << 20
-EVALUATION_BLOCKS = (2048, 1024, 512, 256, 128, 64)  # test samples at once on an accelerator
+EVALUATION_BLOCKS = (16384, 2048, 1024, 512, 256, 128, 64)  # test samples at once on an accelerator; few models: all
 READ_AT_ONCE = 32  # samples of a client whose gradients are taken one by one
 
 
