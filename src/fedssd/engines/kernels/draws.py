@@ -67,7 +67,8 @@ def bits(*words: Word) -> Tensor:
 
 def _step(state: Word, word: Word, position: int, last: bool) -> Tensor:
     tensors = [part for part in (state, word) if isinstance(part, Tensor)]
-    shape = torch.broadcast_tensors(*tensors)[0].shape  # not broadcast_shapes, whose first call imports sympy: seconds
+    # not broadcast_shapes, whose first call imports sympy: that takes seconds
+    shape = torch.broadcast_tensors(*tensors)[0].shape  # type: ignore[no-untyped-call]
     out = torch.empty(shape, dtype=torch.int64, device=tensors[0].device)
     if not out.numel():
         return out
