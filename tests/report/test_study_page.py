@@ -180,7 +180,10 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     found = page(says)
     text = found.report()
     assert "**#K = 2** (`--part report --only table2-classes-2`)" in text
-    assert "| FedAvg | 70.40 ± 0.10 (3) | – | 49.64 ± 1.64 | +0.00 |" in text
+    assert "| FedAvg | 70.40 ± 0.10 (3) ⚑ | – | 49.64 ± 1.64 | +0.00 |" in text  # 20 points from the published
+    assert "| FedAvg | 70.40 ± 0.10 (3) | – | 70.49 ± 0.23 | +0.00 |" in text  # less than one
+    assert text.count("⚑: our FedAvg is more than 1 from the published figure") == len(COLUMNS) - 1
+    assert "⚑" not in found.profile()  # as published
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | 53.37 ± 1.52 | +3.73 |" in text
     assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – |" in text
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
@@ -251,7 +254,7 @@ def test_a_distance_has_its_standard_error() -> None:
             return published[home] + place + 1 + (seed - 1) * (place % 2 == 0)
         return published[trial.group] - 2 + 3 * (seed - 1) if place < 2 else None
 
-    rows = {row.split("`")[1]: row.split("|")[-3:-1] for row in page(says).profile().splitlines()[2:-1]}
+    rows = {row.split("`")[1]: row.split("|")[-3:-1] for row in page(says).profile().splitlines() if "`" in row}
     at_home = (4 / 7 / 3) ** 0.5
     assert [rows[name][0].strip() for name in names] == [f"{off}.00 ± {at_home:.2f}" for off in range(1, 8)]
     error = ((1 * 4 / 7 / 3 + 4 * 4 * 9 / 3) / (1 + 4 * 4) / 5) ** 0.5

@@ -23,6 +23,7 @@ from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
 from fedssd.report.records import Record, read
+from fedssd.report.reproduction import FAR_OFF
 from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, spread, verdict
 
 
@@ -124,12 +125,23 @@ class Page(Evidence):
             found = [list(self.found(self.study.candidate(changes, column)).values()) for column in order]
             far = [self._distance(changes, columns) for columns in ([home], COLUMNS)]
             mark = " **chosen**" if chosen == changes else ""
-            shown = [spread(values) if values else "–" for values in found]
+            shown = [
+                spread(values) + self._flag(column, values) if values else "–"
+                for column, values in zip(order, found, strict=True)
+            ]
             rows.append([code(label(changes)) + mark, *shown, *far])
         published = [f"{column.published[THEIRS].accuracy:.2f}" for column in order]
         rows.append(["the paper's FedAvg", *published, "0", "0"])
         heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
-        return table(heads, rows) if chosen is not None or any_run(rows[:-1], 1) else f"{NOT_RUN.capitalize()}.\n"
+        if chosen is None and not any_run(rows[:-1], 1):
+            return f"{NOT_RUN.capitalize()}.\n"
+        return _flagged(table(heads, rows))
+
+    def _flag(self, column: Column, accuracies: Sequence[float]) -> str:
+        """Behind a FedAvg of ours that is far from the published one."""
+        if not self.beside_the_paper or not accuracies:
+            return ""
+        return " ⚑" if abs(fmean(accuracies) - column.published[THEIRS].accuracy) > FAR_OFF else ""
 
     def _distance(self, changes: Changes, columns: Sequence[Column]) -> str:
         far, error = self.study.distance(changes, columns, self.results), self.distance_error(changes, columns)
@@ -176,11 +188,12 @@ class Page(Evidence):
         titles |= {one.name: one.title for one in self.study.design.variants}
         rows = []
         for name, title in titles.items():
-            found = spread(list(self.found(self.study.reported(column, name, settled)).values()))
+            accuracies = list(self.found(self.study.reported(column, name, settled)).values())
+            found = spread(accuracies) + (self._flag(column, accuracies) if name == THEIRS else "")
             lead = "–" if name == THEIRS else interval(self.reported_lead(column, name, settled))
             rows.append([title, found, lead, *self._printed(column, name)])
         heads = ("method", "ours %", "gain over FedAvg [95 %]", "paper %", "paper's gain")
-        shown = table(heads[: len(rows[0])], rows)
+        shown = _flagged(table(heads[: len(rows[0])], rows))
         return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
 
     def _printed(self, column: Column, name: str) -> list[str]:
@@ -291,6 +304,12 @@ TITLES: Mapping[str, str] = {
     "mechanism": "Mechanism",
     "state": "State",
 }
+
+
+def _flagged(shown: str) -> str:
+    """With what the flag means below, where there is one."""
+    note = f"⚑: our FedAvg is more than {FAR_OFF:g} from the published figure; read its column with that in mind."
+    return f"{shown}\n{note}\n" if "⚑" in shown else shown
 
 
 def departs(study: Study) -> str:
