@@ -17,6 +17,7 @@ from fedssd.experiment.study.parts import COLUMNS, Settled, Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.report import mechanism
+from fedssd.report.advice import advice
 from fedssd.report.answer import STAND_IN, answer
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.figures import NAMES
@@ -34,6 +35,7 @@ class Page(Evidence):
         super().__init__(study, results)
         self.blocks: dict[str, Callable[[], str]] = {
             "answer": lambda: answer(self),
+            "advice": lambda: advice(self),
             "lead": self.lead,
             "choices": self.choices,
             "last-or-best": self.last_or_best,
@@ -294,6 +296,7 @@ class Page(Evidence):
 
 TITLES: Mapping[str, str] = {
     "answer": "Answer",
+    "advice": "What to set, and what did not matter",
     "lead": "FedSSD's gain over FedAvg",
     "choices": "Choices",
     "last-or-best": "Last or best round",

@@ -1,0 +1,133 @@
+"""What a practitioner takes from the study: what to set, which settings matter, and which did not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from fedssd.experiment.recipe import PAPER_METHODS
+from fedssd.experiment.study.design import Choice, Tuned
+from fedssd.experiment.study.parts import COLUMNS, Settled
+from fedssd.experiment.study.trial import Trial
+from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.figures import NAMES
+from fedssd.report.markdown import table
+from fedssd.report.paired import Rival
+from fedssd.report.wording import NOT_RUN, code, interval, listed, verdict
+
+NOTHING = "nothing"
+
+
+def advice(evidence: Evidence) -> str:
+    """Each part as far as there are runs for it."""
+    found = [part for part in (_methods(evidence), _strengths(evidence), _settings(evidence)) if part]
+    return "\n".join(found) if found else f"{NOT_RUN.capitalize()}.\n"
+
+
+def _methods(evidence: Evidence) -> str:
+    """Which methods are told apart from FedAvg, and where."""
+    settled = evidence.study.settled(evidence.results)
+    if settled is None:
+        return ""
+    titles = {method: NAMES[method] for method in PAPER_METHODS if method != THEIRS}
+    titles |= {one.name: one.title for one in evidence.study.design.variants}
+    leads = {title: _leads(evidence, name, settled) for name, title in titles.items()}
+    run = {title: found for title, found in leads.items() if found}
+    if not run:
+        return ""
+    said = []
+    for title, found in run.items():
+        ahead = {where: lead for where, lead in found.items() if lead.clear and fmean(lead.gains) > 0}
+        behind = {where: lead for where, lead in found.items() if lead.clear and fmean(lead.gains) < 0}
+        words = [f"above FedAvg on {_places(ahead)}"] if ahead else []
+        words += [f"below FedAvg on {_places(behind)}"] if behind else []
+        level = len(found) - len(ahead) - len(behind)
+        words += [f"not told apart from FedAvg on {level} of {len(found)} columns"] if level else []
+        said.append(f"  - {title}: {'; '.join(words)}.")
+    rest = [title for title, found in leads.items() if not found]
+    missing = [f"  - {NOT_RUN.capitalize()}: {listed(rest)}."] if rest else []
+    return "\n".join(["- **Which method**, each at its tuned strength:", *said, *missing]) + "\n"
+
+
+def _leads(evidence: Evidence, name: str, settled: Settled) -> dict[str, Rival]:
+    found = {column.title: evidence.reported_lead(column, name, settled) for column in COLUMNS}
+    return {title: lead for title, lead in found.items() if lead.half_width is not None}
+
+
+def _places(found: Mapping[str, Rival]) -> str:
+    return listed([f"{where} ({interval(lead).removesuffix(' *')})" for where, lead in found.items()])
+
+
+def _strengths(evidence: Evidence) -> str:
+    """The chosen value of each grid, and which others end lower on the tuning seeds."""
+    settled = evidence.study.settled(evidence.results)
+    if settled is None:
+        return ""
+    design = evidence.study.design
+    rows = [_strength(evidence, one, settled.strengths[one.key], settled) for one in design.grids]
+    rows += [_strength(evidence, one, settled.variants[one.name], settled) for one in design.variants]
+    heads = ("method", "set", "told apart, and lower", "not told apart from it")
+    opening = "- **How strong**, of the values tried over fewer rounds on the tuning seeds:"
+    return f"{opening}\n\n{_indented(table(heads, rows))}"
+
+
+def _strength(evidence: Evidence, one: Tuned, value: float, settled: Settled) -> list[str]:
+    tried = evidence.study.tried(one, settled.paper)
+    lower: list[str] = []
+    level: list[str] = []
+    for other, trial in tried.items():
+        if other != value:
+            (lower if evidence.against(tried[value], trial).clear else level).append(f"{other:g}")
+    shown = [", ".join(values) or "–" for values in (lower, level)]
+    return [one.title or NAMES[one.name], code(tried[value].label), *shown]
+
+
+def _settings(evidence: Evidence) -> str:
+    """What a departure does: confirmed where that was run, else as screened."""
+    acts: list[str] = []
+    idle: list[str] = []
+    unclear: list[str] = []
+    for choice in evidence.study.design.choices:
+        for label, found in _departures(evidence, choice).items():
+            says = {arm: verdict(gain, evidence.study.design.survives) for arm, gain in found.items()}
+            if any(gain.clear for gain in found.values()):
+                acts.append(
+                    f"  - {code(label)}: " + ", ".join(f"{arm} {interval(gain)}" for arm, gain in found.items())
+                )
+            else:
+                (idle if set(says.values()) == {NOTHING} else unclear).append(label)
+    said = [f"- **What changes accuracy**, less the base:\n{chr(10).join(acts)}\n"] if acts else []
+    few = f"the whole interval within ±{evidence.study.design.survives:g}"
+    said += [f"- **What did not matter**, {few}: {_gathered(idle)}.\n"] if idle else []
+    said += [f"- **What these seeds do not tell**: {_gathered(unclear)}.\n"] if unclear else []
+    return "\n".join(said)
+
+
+def _gathered(labels: Sequence[str]) -> str:
+    """Departures of one key together: ``key=a, b``."""
+    values: dict[str, list[str]] = {}
+    for label in labels:
+        key, _, value = label.rpartition("=")
+        values.setdefault(key, []).append(value)
+    return "; ".join(
+        f"{code(f'{key}={found[0]}')}{''.join(f', {one}' for one in found[1:])}" for key, found in values.items()
+    )
+
+
+def _departures(evidence: Evidence, choice: Choice) -> dict[str, dict[str, Rival]]:
+    """By departure and arm."""
+    found: dict[str, dict[str, Rival]] = {}
+    for part in ("screen", "confirm"):  # what is confirmed stands in place of what was screened
+        for trial in evidence.study.departures(part, choice):
+            gain = _gain(evidence, trial)
+            if gain.half_width is not None:
+                found.setdefault(trial.label, {})[trial.arm] = gain
+    return found
+
+
+def _gain(evidence: Evidence, trial: Trial) -> Rival:
+    return evidence.against(trial, evidence.study.base_of(trial))
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" if line else "\n" for line in text.splitlines())
