@@ -47,7 +47,7 @@ def test_augmented_images_agree_with_the_reference(spec: str) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 6])
 def test_a_batch_that_shrinks_where_it_suits_the_cohort(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VectorisedEngine, "_widths", lambda self, jobs, cohort: fitted(tuple(cohort.steps), most))
+    monkeypatch.setattr(VectorisedEngine, "_widths", lambda self, jobs, cohort: [*fitted(tuple(cohort.steps), most)])
     assert_agree(Setting(), several("fedssd", 3))
 
 
@@ -58,7 +58,7 @@ def test_widths_follow_the_cohort_where_it_stays_the_same() -> None:
     steps = (9, 9, 4, 4, 2, 2, 1, 1)
     whole, part = (SimpleNamespace(width=width, steps=steps[:width]) for width in (2 * COHORT, 5))
     steady = [replace(job, steady=True) for job in jobs]
-    assert engine._widths(steady, whole) == fitted(steps) == [8, 6, 4, 2]  # type: ignore[arg-type]
+    assert engine._widths(steady, whole) == [*fitted(steps)] == [8, 6, 4, 2]  # type: ignore[arg-type]
     assert engine._widths(jobs, whole) == ladder(8) == [8, 7, 6, 4, 3, 2]  # type: ignore[arg-type]
     assert engine._widths([jobs[0], steady[1]], whole) == ladder(8)  # type: ignore[arg-type]
     assert engine._widths(steady, part) == ladder(5)  # type: ignore[arg-type]  # one pass of several

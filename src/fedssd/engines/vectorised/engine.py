@@ -262,7 +262,7 @@ class VectorisedEngine:
             return ladder(cohort.width, CHEAP_RUNGS)
         one_pass = cohort.width == sum(len(job.clients) for job in jobs)  # several would each want widths of their own
         steady = one_pass and all(job.steady for job in jobs)
-        return fitted(tuple(cohort.steps)) if steady else ladder(cohort.width, RUNGS)
+        return list(fitted(tuple(cohort.steps))) if steady else ladder(cohort.width, RUNGS)
 
     def _program(
         self, jobs: Sequence[Job], cohort: Cohort, context: Context, weights: Tree, net: Net, teachers: Teachers

@@ -81,7 +81,7 @@ def ladder(width: int, most: int = RUNGS) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def fitted(steps: tuple[int, ...], most: int = RUNGS) -> list[int]:
+def fitted(steps: tuple[int, ...], most: int = RUNGS) -> tuple[int, ...]:
     """The widths that waste least on models that are done, for step counts in descending order.
 
     A batch may shrink wherever some models end. From each such end, with one more rung at a time: how many steps of
@@ -99,7 +99,7 @@ def fitted(steps: tuple[int, ...], most: int = RUNGS) -> list[int]:
             )
             for here in range(len(ends) - 1)
         ]
-    return best[0][1]
+    return tuple(best[0][1])
 
 
 def rungs(steps: Sequence[int], widths: Sequence[int]) -> list[Rung]:
