@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from told import Told
 
+from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import label
 from fedssd.experiment.study.parts import COLUMNS, Study
 from fedssd.experiment.study.trial import Trial
@@ -373,9 +374,11 @@ def test_what_to_set_follows_from_the_rows_below() -> None:
         return None
 
     text = advice(page(says))
-    assert "  - MOON: above FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in text
-    assert "  - FedProx: below FedAvg on #K = 2 (-1.50 [-1.50, -1.50]), #K = 5 (" in text
-    assert "  - FedSSD: not told apart from FedAvg on 5 of 5 columns.\n" in text
+    assert "  - MOON leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in text
+    assert "  - FedProx trails FedAvg on #K = 2 (-1.50 [-1.50, -1.50]), #K = 5 (" in text
+    assert (
+        "  - FedSSD is not told apart from FedAvg on #K = 2 (+0.00 [-0.02, +0.02]), #K = 5 (" in text
+    )  # 4.3 · 0.01 / √3
     assert "  - Not run yet: FedCurv, FedNTD, FedCAD, FedSSD, weight outside the square and plain MSE" in text
     assert "  | FedSSD | `fedssd.m_max=0.5` | 0.01, 1, 3 | 0.1 |\n" in text
     assert "  - `head=on`: fedavg +2.00 [+2.00, +2.00] *, fedssd-0.5 +2.00 [+2.00, +2.00] *\n" in text
@@ -391,3 +394,15 @@ def test_departures_that_do_nothing_stand_together() -> None:
     text = advice(page(says))
     assert text.startswith("- **What did not matter**, the whole interval within ±1: `head=on`; `weight_decay=1e-05`, ")
     assert "; `fedssd.square=outside,fedssd.m_max=0.01`, 0.1, 0.5, 1.0; " in text
+
+
+def test_a_strength_whose_runs_are_not_here_is_not_called_told_apart_or_not() -> None:
+    """The strengths come with fedssd; of the runs they were chosen on none is there."""
+    chosen = Chosen(
+        Study().candidates()[0],
+        None,
+        {"cifar10": {one.key: one.values[1] for one in Study().design.grids}},
+        variants={one.name: one.values[1] for one in Study().design.variants},
+    )
+    text = advice(Page(Study(chosen=chosen), Told(lambda trial, seed: None)))
+    assert f"  | FedSSD | `fedssd.m_max=0.1` | {NOT_RUN} | {NOT_RUN} |\n" in text

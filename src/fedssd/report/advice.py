@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 
-from fedssd.experiment.recipe import PAPER_METHODS
 from fedssd.experiment.study.design import Choice, Tuned
-from fedssd.experiment.study.parts import COLUMNS, Settled
-from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.parts import Settled
 from fedssd.report.evidence import THEIRS, Evidence
-from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
-from fedssd.report.wording import NOT_RUN, code, interval, listed, verdict
+from fedssd.report.wording import NOT_RUN, code, interval, leads_on, listed, verdict
 
 NOTHING = "nothing"
 
@@ -25,37 +21,18 @@ def advice(evidence: Evidence) -> str:
 
 
 def _methods(evidence: Evidence) -> str:
-    """Which methods are told apart from FedAvg, and where."""
+    """Where each method is told apart from FedAvg."""
     settled = evidence.study.settled(evidence.results)
     if settled is None:
         return ""
-    titles = {method: NAMES[method] for method in PAPER_METHODS if method != THEIRS}
-    titles |= {one.name: one.title for one in evidence.study.design.variants}
-    leads = {title: _leads(evidence, name, settled) for name, title in titles.items()}
-    run = {title: found for title, found in leads.items() if found}
-    if not run:
+    titles = {name: title for name, title in evidence.titles.items() if name != THEIRS}
+    leads = {title: evidence.reported_leads(name, settled) for name, title in titles.items()}
+    said = [f"  - {title} {leads_on(found)}." for title, found in leads.items() if found]
+    if not said:
         return ""
-    said = []
-    for title, found in run.items():
-        ahead = {where: lead for where, lead in found.items() if lead.clear and fmean(lead.gains) > 0}
-        behind = {where: lead for where, lead in found.items() if lead.clear and fmean(lead.gains) < 0}
-        words = [f"above FedAvg on {_places(ahead)}"] if ahead else []
-        words += [f"below FedAvg on {_places(behind)}"] if behind else []
-        level = len(found) - len(ahead) - len(behind)
-        words += [f"not told apart from FedAvg on {level} of {len(found)} columns"] if level else []
-        said.append(f"  - {title}: {'; '.join(words)}.")
     rest = [title for title, found in leads.items() if not found]
     missing = [f"  - {NOT_RUN.capitalize()}: {listed(rest)}."] if rest else []
     return "\n".join(["- **Which method**, each at its tuned strength:", *said, *missing]) + "\n"
-
-
-def _leads(evidence: Evidence, name: str, settled: Settled) -> dict[str, Rival]:
-    found = {column.title: evidence.reported_lead(column, name, settled) for column in COLUMNS}
-    return {title: lead for title, lead in found.items() if lead.half_width is not None}
-
-
-def _places(found: Mapping[str, Rival]) -> str:
-    return listed([f"{where} ({interval(lead).removesuffix(' *')})" for where, lead in found.items()])
 
 
 def _strengths(evidence: Evidence) -> str:
@@ -73,13 +50,11 @@ def _strengths(evidence: Evidence) -> str:
 
 def _strength(evidence: Evidence, one: Tuned, value: float, settled: Settled) -> list[str]:
     tried = evidence.study.tried(one, settled.paper)
-    lower: list[str] = []
-    level: list[str] = []
-    for other, trial in tried.items():
-        if other != value:
-            (lower if evidence.against(tried[value], trial).clear else level).append(f"{other:g}")
-    shown = [", ".join(values) or "–" for values in (lower, level)]
-    return [one.title or NAMES[one.name], code(tried[value].label), *shown]
+    less = {other: evidence.against(tried[value], trial) for other, trial in tried.items() if other != value}
+    lower = [f"{other:g}" for other, found in less.items() if found.clear]
+    level = [f"{other:g}" for other, found in less.items() if found.gains and not found.clear]
+    nothing = "–" if any(found.gains for found in less.values()) else NOT_RUN  # chosen from runs that are not here
+    return [evidence.titles[one.name], code(tried[value].label), *(", ".join(v) or nothing for v in (lower, level))]
 
 
 def _settings(evidence: Evidence) -> str:
@@ -119,14 +94,10 @@ def _departures(evidence: Evidence, choice: Choice) -> dict[str, dict[str, Rival
     found: dict[str, dict[str, Rival]] = {}
     for part in ("screen", "confirm"):  # what is confirmed stands in place of what was screened
         for trial in evidence.study.departures(part, choice):
-            gain = _gain(evidence, trial)
+            gain = evidence.against(trial, evidence.study.base_of(trial))
             if gain.half_width is not None:
                 found.setdefault(trial.label, {})[trial.arm] = gain
     return found
-
-
-def _gain(evidence: Evidence, trial: Trial) -> Rival:
-    return evidence.against(trial, evidence.study.base_of(trial))
 
 
 def _indented(text: str) -> str:

@@ -6,7 +6,6 @@ from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import OURS, Tuned
 from fedssd.experiment.study.parts import COLUMNS, Settled
 from fedssd.report.evidence import THEIRS, Evidence
-from fedssd.report.paired import Rival
 from fedssd.report.wording import (
     NOT_RUN,
     fedssd_at,
@@ -59,7 +58,7 @@ def _report(evidence: Evidence) -> str:
     settled = evidence.study.settled(evidence.results)
     if settled is None:
         return ""
-    found = _leads(evidence, OURS, settled)
+    found = evidence.reported_leads(OURS, settled)
     if not found:
         return ""
     said = [f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {leads_on(found)}."]
@@ -70,14 +69,8 @@ def _report(evidence: Evidence) -> str:
     return " ".join([*said, *(_variant(evidence, one, settled) for one in evidence.better(settled))])
 
 
-def _leads(evidence: Evidence, name: str, settled: Settled) -> dict[str, Rival]:
-    """By column, as far as it was run beside FedAvg."""
-    found = {column.title: evidence.reported_lead(column, name, settled) for column in COLUMNS}
-    return {title: lead for title, lead in found.items() if lead.gains}
-
-
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
-    found, gain = _leads(evidence, one.name, settled), evidence.ahead(one, settled)
+    found, gain = evidence.reported_leads(one.name, settled), evidence.ahead(one, settled)
     place = "ahead of FedSSD" if gain.clear else "not told apart from FedSSD"
     return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {leads_on(found) if found else NOT_RUN}."
 

@@ -8,11 +8,12 @@ from statistics import fmean, variance
 from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
-from fedssd.experiment.recipe import MACHINE
+from fedssd.experiment.recipe import MACHINE, PAPER_METHODS
 from fedssd.experiment.study.design import OURS, Changes, Tuned
 from fedssd.experiment.study.parts import COLUMNS, Settled, Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
+from fedssd.report.figures import NAMES
 from fedssd.report.paired import Rival, pair
 
 THEIRS = "fedavg"
@@ -78,6 +79,17 @@ class Evidence:
     def reported_lead(self, column: Column, name: str, settled: Settled) -> Rival:
         """A method or variant less FedAvg on a column, on seeds nothing was chosen on."""
         return self.against(*(self.study.reported(column, one, settled) for one in (name, THEIRS)))
+
+    def reported_leads(self, name: str, settled: Settled) -> dict[str, Rival]:
+        """The same by column's title, as far as both were run."""
+        found = {column.title: self.reported_lead(column, name, settled) for column in COLUMNS}
+        return {title: lead for title, lead in found.items() if lead.gains}
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What a page calls the methods and variants that are reported, the paper's first."""
+        variants = {one.name: one.title for one in self.study.design.variants}
+        return {method: NAMES[method] for method in PAPER_METHODS} | variants
 
     def ahead(self, one: Tuned, settled: Settled) -> Rival:
         """A variant less FedSSD, each at its best on the tuning seeds."""

@@ -11,7 +11,6 @@ from statistics import fmean
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import Column
-from fedssd.experiment.recipe import PAPER_METHODS
 from fedssd.experiment.study.design import OURS, PARTS, Changes, Choice, Tuned, label
 from fedssd.experiment.study.parts import COLUMNS, Settled, Study
 from fedssd.experiment.study.results import Results
@@ -186,10 +185,8 @@ class Page(Evidence):
         return "\n".join(self._column(column, settled) for column in COLUMNS)
 
     def _column(self, column: Column, settled: Settled) -> str:
-        titles = {method: NAMES[method] for method in PAPER_METHODS}
-        titles |= {one.name: one.title for one in self.study.design.variants}
         rows = []
-        for name, title in titles.items():
+        for name, title in self.titles.items():
             accuracies = list(self.found(self.study.reported(column, name, settled)).values())
             found = spread(accuracies) + (self._flag(column, accuracies) if name == THEIRS else "")
             lead = "–" if name == THEIRS else interval(self.reported_lead(column, name, settled))
