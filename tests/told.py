@@ -18,8 +18,10 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.methods import shipped
+from fedssd.report.study import Page
 
 Says = Callable[[Trial, int], float | None]
+T2 = 4.302652729911275  # Student's t for 95 % and two degrees of freedom, from printed tables
 
 
 class Told(Results):
@@ -33,6 +35,11 @@ class Told(Results):
         found = {seed: self.says(trial, seed) for seed in seeds}
         more = self.best if which == "best" else 0.0
         return {seed: value + more for seed, value in found.items() if value is not None}
+
+
+def page(says: Says) -> Page:
+    """The study's page on what is told."""
+    return Page(Study(), Told(says, best=0.5))
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from fedssd.errors import UserError
 from fedssd.experiment.study import chosen as chosen_file
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Design, label
-from fedssd.experiment.study.parts import BASE, COLUMNS, Study
+from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import BASE, COLUMNS
 from fedssd.report.study import Page
 
 

@@ -11,7 +11,8 @@ from told import Told, nothing
 from fedssd.cli import main
 from fedssd.cli.study import chosen_trials
 from fedssd.experiment.reproduce import RECORD
-from fedssd.experiment.study.parts import BASE, Study
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.trials import BASE
 
 TINY = ["--scale", "small", "--rounds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
 

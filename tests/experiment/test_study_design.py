@@ -18,7 +18,8 @@ from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, load_recipe
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import PARTS, REPORTING, Design, label, understood
-from fedssd.experiment.study.parts import BASE, Study
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.trials import BASE
 from fedssd.methods.fedssd import selective_distillation
 from fedssd.methods.registry import build_local, local_kinds
 

@@ -9,103 +9,19 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from told import Told
+from told import T2, Told, page
 
-from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import label
-from fedssd.experiment.study.parts import COLUMNS, Study
+from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
-from fedssd.report.advice import advice
 from fedssd.report.answer import answer
-from fedssd.report.paired import pair
 from fedssd.report.records import read
 from fedssd.report.study import Page, departs, write_study
-from fedssd.report.wording import (
-    NOT_RUN,
-    fedssd_at,
-    holds,
-    interval,
-    leads_on,
-    listed,
-    published_lead,
-    published_leads,
-    spread,
-    verdict,
-)
+from fedssd.report.wording import NOT_RUN
 
 pytestmark = pytest.mark.quick
-
-T2 = 4.302652729911275  # Student's t for 95 % and two degrees of freedom, from printed tables
-
-
-def rival(*gains: float) -> object:
-    return pair("x", dict.fromkeys(range(len(gains)), 60.0), {seed: 60.0 + gain for seed, gain in enumerate(gains)})
-
-
-def test_a_difference_has_its_interval() -> None:
-    half = T2 * 1 / 3**0.5  # gains 1, 2, 3: mean 2, standard deviation 1
-    assert interval(rival(1.0, 2.0, 3.0)) == f"+2.00 [{2 - half:+.2f}, {2 + half:+.2f}]"  # type: ignore[arg-type]
-    half = T2 * 0.1 / 3**0.5
-    assert interval(rival(1.9, 2.0, 2.1)) == f"+2.00 [{2 - half:+.2f}, {2 + half:+.2f}] *"  # type: ignore[arg-type]
-    assert interval(rival(0.5)) == "+0.50"  # type: ignore[arg-type]
-    assert interval(rival()) == "–"  # type: ignore[arg-type]
-    assert spread([60.0, 62.0]) == "61.00 ± 1.41 (2)"
-    assert spread([]) == NOT_RUN
-
-
-def test_a_difference_says_nothing_only_where_all_that_it_may_be_is_small() -> None:
-    """Half an interval of three gains that are d apart is 4.303 d / √3 = 2.484 d."""
-    said = {
-        "raises it": (1.9, 2.0, 2.1),
-        "lowers it, by little": (-0.2, -0.21, -0.19),
-        "nothing": (-0.1, 0.0, 0.1),  # within a quarter of zero
-        "not told apart": (-0.2, 0.1, 0.4),  # a small mean, and from -0.65 to +0.85
-        "one seed says nothing": (9.0,),
-        NOT_RUN: (),
-    }
-    for words, gains in said.items():
-        assert verdict(rival(*gains), 0.5) == words  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("inside", "words"), [(False, "outside"), (True, "within")])
-def test_a_lead_is_held_against_the_published_one(inside: bool, words: str) -> None:
-    """Gains of 1, 2, 3: 2 ± 2.48 holds 2.89 and not 4.5."""
-    found = rival(1.0, 2.0, 3.0)
-    value = 2.89 if inside else 4.5
-    assert holds(found, value) is inside  # type: ignore[arg-type]
-    assert published_lead(value, {"a": inside}).endswith(f"{value:+.2f} points, is {words} that interval.")
-    assert published_lead(value, {"a": inside, "b": inside}).endswith(f"is {words} all of these intervals.")
-    assert published_lead(value, {"a": True, "b": False}).endswith("is within the interval of a alone.")
-    said = published_leads({"a": 1.0, "b": -2.0}, {"a": inside, "b": inside})
-    assert said == f"The paper's leads, +1.00 on a and -2.00 on b, are {words} all of these intervals."
-
-
-def test_columns_of_one_verdict_stand_together() -> None:
-    """Gains of 1, 2, 3 have 2 ± 2.48, and ten times as many with the same steps between them leave out zero."""
-    level, ahead, behind = rival(1.0, 2.0, 3.0), rival(11.0, 12.0, 13.0), rival(-11.0, -12.0, -13.0)
-    found = {"a": level, "b": ahead, "c": level, "d": behind, "e": rival(1.0)}
-    assert leads_on(found) == (  # type: ignore[arg-type]
-        "is not told apart from FedAvg on a (+2.00 [-0.48, +4.48]) and c (+2.00 [-0.48, +4.48]); "
-        "leads FedAvg on b (+12.00 [+9.52, +14.48]); trails FedAvg on d (-12.00 [-14.48, -9.52]); "
-        "was run on one seed, which decides nothing, beside FedAvg on e (+1.00): "
-        "in points, with 95 % intervals, over 1 to 3 seeds"
-    )
-    assert leads_on({"e": rival(1.0)}).endswith("over 1 seed")  # type: ignore[arg-type]
-
-
-def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> None:
-    printed = {"m_max": 0.01, "square": "inside", "floor": 0.1}
-    assert fedssd_at(printed, printed) == "FedSSD as printed"
-    assert fedssd_at({**printed, "m_max": 1.0}, printed) == "FedSSD at M_max = 1"
-    outside = {**printed, "m_max": 0.1, "square": "outside"}
-    assert fedssd_at(outside, printed) == "FedSSD at M_max = 0.1 with the weight outside the square"
-    assert fedssd_at({**printed, "floor": 0.0}, printed) == "FedSSD with floor = 0.0"
-    assert [listed(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
-
-
-def page(says: Callable[[Trial, int], float | None]) -> Page:
-    return Page(Study(), Told(says, best=0.5))
 
 
 def test_without_runs_every_block_says_so() -> None:
@@ -354,55 +270,3 @@ def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Ca
         ("fedavg", "0", "2", "3"),
     ]
     assert len(drifts) == 2 + 2 * 2
-
-
-def test_what_to_set_follows_from_the_rows_below() -> None:
-    """Three seeds: a step of one point between them in a difference makes 2.48 to each side, none makes none."""
-    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
-    effects = {"head=on": (2.0, 2.0, 2.0), "auxiliary=8": (0.1, 0.1, 0.1), "auxiliary=256": (-1.0, 0.0, 1.0)}
-    reported = {"moon": 1.5, "fedprox": -1.5}
-
-    def says(trial: Trial, seed: int) -> float | None:
-        if trial.part == "profile":
-            return published[trial.group]
-        if trial.part == "screen":
-            return 60.0 + (effects.get(trial.label, (0.2, 0.2, 0.2))[seed] if trial.group != "base" else 0.0)
-        if trial.part == "tune":
-            return {"fedssd.m_max=0.5": 61.0, "fedssd.m_max=0.1": 59.9 + seed}.get(trial.label, 60.0)
-        if trial.part == "report" and trial.arm in ("fedavg", "moon", "fedprox", "fedssd"):
-            return 70.0 + reported.get(trial.arm, 0.01 * (seed - 4) if trial.arm == "fedssd" else 0.0)
-        return None
-
-    text = advice(page(says))
-    assert "  - MOON leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in text
-    assert "  - FedProx trails FedAvg on #K = 2 (-1.50 [-1.50, -1.50]), #K = 5 (" in text
-    assert (
-        "  - FedSSD is not told apart from FedAvg on #K = 2 (+0.00 [-0.02, +0.02]), #K = 5 (" in text
-    )  # 4.3 · 0.01 / √3
-    assert "  - Not run yet: FedCurv, FedNTD, FedCAD, FedSSD, weight outside the square and plain MSE" in text
-    assert "  | FedSSD | `fedssd.m_max=0.5` | 0.01, 1, 3 | 0.1 |\n" in text
-    assert "  - `head=on`: fedavg +2.00 [+2.00, +2.00] *, fedssd-0.5 +2.00 [+2.00, +2.00] *\n" in text
-    assert "  - `auxiliary=8`: fedavg +0.10 [+0.10, +0.10] *," in text  # little, and told
-    assert "- **What these seeds do not tell**: `auxiliary=256`.\n" in text
-    assert "did not matter" not in text
-
-
-def test_departures_that_do_nothing_stand_together() -> None:
-    def says(trial: Trial, seed: int) -> float | None:
-        return 60.0 + 0.1 * (seed - 1) * (trial.label != "base") if trial.part == "screen" else None
-
-    text = advice(page(says))
-    assert text.startswith("- **What did not matter**, the whole interval within ±1: `head=on`; `weight_decay=1e-05`, ")
-    assert "; `fedssd.square=outside,fedssd.m_max=0.01`, 0.1, 0.5, 1.0; " in text
-
-
-def test_a_strength_whose_runs_are_not_here_is_not_called_told_apart_or_not() -> None:
-    """The strengths come with fedssd; of the runs they were chosen on none is there."""
-    chosen = Chosen(
-        Study().candidates()[0],
-        None,
-        {"cifar10": {one.key: one.values[1] for one in Study().design.grids}},
-        variants={one.name: one.values[1] for one in Study().design.variants},
-    )
-    text = advice(Page(Study(chosen=chosen), Told(lambda trial, seed: None)))
-    assert f"  | FedSSD | `fedssd.m_max=0.1` | {NOT_RUN} | {NOT_RUN} |\n" in text

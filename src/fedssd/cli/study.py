@@ -109,7 +109,7 @@ def _is_named(trial: Trial, only: str) -> bool:
 def _titles() -> dict[str, str]:
     """What a page calls methods, variants and columns."""
     from fedssd.experiment.study.design import load_design
-    from fedssd.experiment.study.parts import COLUMNS
+    from fedssd.experiment.study.trials import COLUMNS
     from fedssd.report.figures import NAMES
 
     variants = {one.name: one.title for one in load_design().variants}
@@ -118,7 +118,7 @@ def _titles() -> dict[str, str]:
 
 def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
     """Those of a choice, setting, composition, arm or label that is named, with the bases they are compared with."""
-    from fedssd.experiment.study.parts import BASE
+    from fedssd.experiment.study.trials import BASE
 
     if only is None:
         return list(trials)

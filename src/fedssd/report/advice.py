@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedssd.experiment.study.design import Choice, Tuned
-from fedssd.experiment.study.parts import Settled
+from fedssd.experiment.study.trials import Settled
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import OURS, Tuned
-from fedssd.experiment.study.parts import COLUMNS, Settled
+from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.wording import (
     NOT_RUN,

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import MACHINE, PAPER_METHODS
 from fedssd.experiment.study.design import OURS, Changes, Tuned
-from fedssd.experiment.study.parts import COLUMNS, Settled, Study
+from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.figures import NAMES
 from fedssd.report.paired import Rival, pair
 

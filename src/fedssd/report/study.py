@@ -12,9 +12,10 @@ from statistics import fmean
 from fedssd.errors import UserError
 from fedssd.experiment.paper import Column
 from fedssd.experiment.study.design import OURS, PARTS, Changes, Choice, Tuned, label
-from fedssd.experiment.study.parts import COLUMNS, Settled, Study
+from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report import mechanism
 from fedssd.report.advice import advice
 from fedssd.report.answer import STAND_IN, answer

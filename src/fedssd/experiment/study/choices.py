@@ -1,0 +1,140 @@
+"""What the study chooses: survivors, pipeline, strengths, compositions; by fixed rules, from results on tuning seeds.
+
+Where a part has not been run to its end, what was chosen before stands, as far as the design still has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedssd.experiment.paper import Column
+from fedssd.experiment.study.chosen import Chosen
+from fedssd.experiment.study.design import Changes, Tuned, label
+from fedssd.experiment.study.results import Results
+from fedssd.experiment.study.trials import COLUMNS, Settled, Trials
+
+
+@dataclass(frozen=True)
+class Choices(Trials):
+    """The choices that follow from a study's results."""
+
+    def survivors(self, results: Results) -> tuple[str, ...] | None:
+        """The departures worth confirming: of every choice the one that changes most and the one that ends best.
+
+        One that changes no arm by the design's number of points, either way, is not worth it.
+        """
+        found: list[str] = []
+        for choice in self.design.choices:
+            effects: dict[str, float] = {}
+            ends: dict[str, float] = {}
+            for trial in self.departures("screen", choice):
+                ours, base = (results.mean(t, self.seeds_of("screen")) for t in (trial, self.base_of(trial)))
+                if ours is None or base is None:
+                    return self._given.survivors
+                effects[trial.label] = max(effects.get(trial.label, 0.0), abs(ours - base))
+                ends[trial.label] = max(ends.get(trial.label, 0.0), ours)
+            worth = [name for name, effect in effects.items() if effect >= self.design.survives]
+            if worth:
+                found += dict.fromkeys((max(worth, key=effects.__getitem__), max(worth, key=ends.__getitem__)))
+        return tuple(found)
+
+    def shortlist(self, results: Results) -> list[Changes]:
+        """The pipelines closest to the published FedAvg on the base's column; none while one has not been run."""
+        home = [self._column(self.design.base)]
+        far = {label(one): self.distance(one, home, results) for one in self.candidates()}
+        if any(distance is None for distance in far.values()):
+            return []
+        order = sorted(self.candidates(), key=lambda one: far[label(one)] or 0.0)
+        return order[: self.design.shortlist]
+
+    def distance(self, changes: Changes, columns: Sequence[Column], results: Results) -> float | None:
+        """Points between FedAvg with a pipeline and the published FedAvg, as a root mean square over columns."""
+        squares = []
+        for column in columns:
+            mean = results.mean(self.candidate(changes, column), self.seeds_of("profile"))
+            if mean is None:
+                return None
+            squares.append((mean - column.published["fedavg"].accuracy) ** 2)
+        return math.sqrt(fmean(squares))
+
+    def paper(self, results: Results) -> Changes | None:
+        """The pipeline whose FedAvg is closest to the published one over all columns; ties go to the first."""
+        far = [(self.distance(one, COLUMNS, results), one) for one in self.shortlist(results)]
+        known = [(distance, one) for distance, one in far if distance is not None]
+        if not known or len(known) < len(far):
+            return self._given.paper
+        return min(known, key=lambda pair: pair[0])[1]
+
+    def strengths(self, results: Results) -> dict[str, float] | None:
+        """The best value of every method of the paper that has a strength, by ``method.option``."""
+        found = self._bests(self.design.grids, results)
+        if found is not None:
+            return {one.key: found[one.name] for one in self.design.grids}
+        data = self._setting(self._column(self.design.base), "tune").data
+        given = self._given.strengths
+        return dict(given[data]) if data in given else None
+
+    def variants(self, results: Results) -> dict[str, float] | None:
+        """The best value of every variant, by its name."""
+        found = self._bests(self.design.variants, results)
+        return found if found is not None else dict(self._given.variants) or None
+
+    def _bests(self, tuned: Sequence[Tuned], results: Results) -> dict[str, float] | None:
+        """The best value of each by the mean over the tuning seeds; ties go to the first. None while one is missing."""
+        paper, found = self.paper(results), {}
+        for one in tuned:
+            trials = {} if paper is None else self.tried(one, paper)
+            means = {value: results.mean(trial, self.seeds_of("tune")) for value, trial in trials.items()}
+            known = {value: mean for value, mean in means.items() if mean is not None}
+            if not known or len(known) < len(means):
+                return None
+            found[one.name] = max(known, key=known.__getitem__)
+        return found
+
+    def compositions(self, results: Results) -> dict[str, object]:
+        """The best with FedSSD, the same without it, and the best without: each at its best value, the better first."""
+        settled = self.settled(results)
+        if settled is None:
+            return dict(self._given.compositions)
+        ends: dict[str, tuple[float, object]] = {}
+        for one in self.design.compositions:
+            for value in one.values:
+                mean = results.mean(self.composed("compose", one, value, settled), self.seeds_of("compose"))
+                if mean is None:
+                    return dict(self._given.compositions)
+                if one.name not in ends or mean > ends[one.name][0]:
+                    ends[one.name] = mean, value
+        order = sorted(ends, key=lambda name: -ends[name][0])
+        with_it, without = (
+            next(name for name in order if self.design.composition(name).is_control == control)
+            for control in (False, True)
+        )
+        wanted = {with_it, self.design.without_fedssd(with_it).name, without}
+        return {name: ends[name][1] for name in order if name in wanted}
+
+    def settled(self, results: Results) -> Settled | None:
+        """What report, compose and best begin with; None while one of the three is not known."""
+        paper, strengths, variants = self.paper(results), self.strengths(results), self.variants(results)
+        if paper is None or strengths is None or variants is None:
+            return None
+        return Settled(paper, strengths, variants)
+
+    def choices(self, results: Results) -> Chosen:
+        """Everything that follows from the results, as the file that comes with fedssd has it."""
+        strengths = self.strengths(results)
+        data = self._setting(self._column(self.design.base), "tune").data
+        return Chosen(
+            self.paper(results),
+            self.survivors(results),
+            {} if strengths is None else {data: strengths},
+            self.compositions(results),
+            self.variants(results) or {},
+        )
+
+    @property
+    def _given(self) -> Chosen:
+        """What was chosen before, as far as the design still has it."""
+        return self.chosen.within(self.design, self.candidates())

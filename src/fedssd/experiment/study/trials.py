@@ -1,0 +1,163 @@
+"""The trials a design can have, each a recipe: departures, pipelines, strengths, methods on columns, compositions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from fedssd.experiment.cells import Cell
+from fedssd.experiment.paper import EXPERIMENTS, SMALL_ROUNDS, Column, setting
+from fedssd.experiment.recipe import Recipe, check, merge
+from fedssd.experiment.study.chosen import Chosen
+from fedssd.experiment.study.design import (
+    PARTS,
+    REPORTING,
+    Changes,
+    Choice,
+    Composition,
+    Design,
+    Tuned,
+    label,
+    load_design,
+)
+from fedssd.experiment.study.trial import Trial
+from fedssd.methods.registry import summands
+
+BASE = "base"
+COLUMNS = EXPERIMENTS["table2"].columns  # Table 1's CIFAR-10 among them
+OF_IMAGES = "augment"  # the one key that means nothing for digits
+
+
+class Settled(NamedTuple):
+    """What the parts that choose leave to the others: the pipeline, and the strengths of methods and variants."""
+
+    paper: Changes
+    strengths: Changes  # method.option to its value
+    variants: Mapping[str, Any]  # a variant's name to the value of its strength
+
+    def of_methods(self, methods: Iterable[str]) -> Changes:
+        """The strengths of these methods."""
+        wanted = set(methods)
+        return {key: value for key, value in self.strengths.items() if key.partition(".")[0] in wanted}
+
+
+@dataclass(frozen=True)
+class Trials:
+    """A design on the paper's data, or on digits, with what the caller changes: what any of its trials would run."""
+
+    design: Design = field(default_factory=load_design)
+    small: bool = False
+    changes: Mapping[str, str] = field(default_factory=dict)  # ``rounds`` and others, in every recipe
+    tuning: tuple[int, ...] | None = None  # in place of the design's seeds
+    reporting: tuple[int, ...] | None = None
+    chosen: Chosen = field(default_factory=Chosen)  # of which what the design has stands where no results say otherwise
+
+    def __post_init__(self) -> None:
+        self.design.refuse_seeds("tune", self.tuning or ())
+        self.design.refuse_seeds("report", self.reporting or ())
+        self.design.refuse_changes(self.changes)
+        self.rounds_of(PARTS[0])  # or a change that no recipe can have would be found when a part is planned
+
+    def seeds_of(self, part: str) -> tuple[int, ...]:
+        """On which seeds a part runs."""
+        if part in REPORTING:
+            return self.reporting or self.design.reporting
+        return self.tuning or self.design.tuning
+
+    def rounds_of(self, part: str) -> int:
+        """How many rounds its runs have."""
+        return self._setting(self._column(self.design.base), part).rounds
+
+    def seeds_for(self, trial: Trial) -> tuple[int, ...]:
+        """On which seeds a trial runs: more than its part's where it says whether FedSSD leads."""
+        more = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
+        return (*self.seeds_of(trial.part), *(self.design.more_seeds if more and not self.reporting else ()))
+
+    def cells(self, trials: Iterable[Trial]) -> list[Cell]:
+        """The runs of these trials, seed by seed."""
+        return [trial.cell(seed) for trial in trials for seed in self.seeds_for(trial)]
+
+    def bases(self, part: str) -> list[Trial]:
+        """Every arm at the base."""
+        return [self._departure(part, BASE, arm, {}) for arm in self.design.arms]
+
+    def departures(self, part: str, choice: Choice) -> list[Trial]:
+        """A choice's departures, arm by arm."""
+        wanted = [changes for changes in choice.changes if not (self.small and OF_IMAGES in changes)]
+        return [self._departure(part, choice.name, arm, changes) for changes in wanted for arm in choice.arms]
+
+    def base_of(self, trial: Trial) -> Trial:
+        """What a departure departs from."""
+        return self._departure(trial.part, BASE, trial.arm, {})
+
+    def _departure(self, part: str, group: str, arm: str, changes: Changes) -> Trial:
+        given = self.design.arms[arm]
+        base = replace(self._setting(self._column(self.design.base), part), method=given.method)
+        recipe = merge(base, {**given.changes, **changes}, "study")
+        return Trial(part, group, label(changes) or BASE, arm, check(recipe))
+
+    def candidates(self) -> list[Changes]:
+        """The pipelines that could be the paper's; digits have fewer, as nothing pads them."""
+        kept = [
+            {key: value for key, value in one.items() if not (self.small and key == OF_IMAGES)}
+            for one in self.design.candidates
+        ]
+        return list({label(one): one for one in kept}.values())
+
+    def candidate(self, changes: Changes, column: Column) -> Trial:
+        """FedAvg with a pipeline on a column."""
+        recipe = merge(replace(self._setting(column, "profile"), method="fedavg"), changes, "study")
+        return Trial("profile", column.recipe, label(changes), "fedavg", check(recipe))
+
+    def tried(self, one: Tuned, paper: Changes) -> dict[float, Trial]:
+        """A grid, by the value of its strength."""
+        base = self._paper_setting("tune", paper)
+        return {
+            value: Trial(
+                "tune",
+                one.name,
+                label(one.at(value)),
+                one.name,
+                check(merge(base, {"method": one.method, **one.at(value)}, "study")),
+            )
+            for value in one.values
+        }
+
+    def reported(self, column: Column, name: str, settled: Settled) -> Trial:
+        """A method, or a variant, with its tuned strength on a column."""
+        own = [one for one in self.design.variants if one.name == name]
+        changes = own[0].at(settled.variants[name]) if own else settled.of_methods((name,))
+        method = own[0].method if own else name
+        recipe = merge(self._paper_setting("report", settled.paper, column), {"method": method, **changes}, "study")
+        return Trial("report", column.recipe, name, name, check(recipe))
+
+    def composed(self, part: str, one: Composition, value: object, settled: Settled) -> Trial:
+        """A composition with a value of its key; the other strengths of its halves are the tuned ones."""
+        own = self.design.variant(one.variant).at(settled.variants[one.variant]) if one.variant else {}
+        tuned = {**settled.of_methods(summands(one.method)), **own}
+        changes = {"method": one.method, "server": one.server, **tuned, one.key: value}
+        recipe = merge(self._paper_setting(part, settled.paper), changes, "study")
+        return Trial(part, one.name, f"{one.key}={value}", one.name, check(recipe))
+
+    def best(self, name: str, value: object, settled: Settled) -> Trial:
+        """A composition that was chosen, as it is reported."""
+        return self.composed("best", self.design.composition(name), value, settled)
+
+    def _column(self, recipe: str) -> Column:
+        return next(column for column in COLUMNS if column.recipe == recipe)
+
+    def _setting(self, column: Column, part: str) -> Recipe:
+        rounds = SMALL_ROUNDS if self.small else self.design.rounds[part]
+        return _setting(column.recipe, tuple({"rounds": str(rounds), **self.changes}.items()), self.small)
+
+    def _paper_setting(self, part: str, paper: Changes, column: Column | None = None) -> Recipe:
+        return merge(self._setting(column or self._column(self.design.base), part), paper, "study")
+
+
+@cache
+def _setting(recipe: str, changes: tuple[tuple[str, str], ...], small: bool) -> Recipe:
+    """A column's recipe, read once: hundreds of trials begin with it."""
+    column = next(column for column in COLUMNS if column.recipe == recipe)
+    return setting(column, dict(changes), small)

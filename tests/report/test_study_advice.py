@@ -1,0 +1,68 @@
+"""What a practitioner is told follows from the study's rows, and from runs that are there."""
+
+from __future__ import annotations
+
+import pytest
+from told import Told, page
+
+from fedssd.experiment.study.chosen import Chosen
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import COLUMNS
+from fedssd.report.advice import advice
+from fedssd.report.study import Page
+from fedssd.report.wording import NOT_RUN
+
+pytestmark = pytest.mark.quick
+
+
+def test_what_to_set_follows_from_the_rows_below() -> None:
+    """Three seeds: a step of one point between them in a difference makes 2.48 to each side, none makes none."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    effects = {"head=on": (2.0, 2.0, 2.0), "auxiliary=8": (0.1, 0.1, 0.1), "auxiliary=256": (-1.0, 0.0, 1.0)}
+    reported = {"moon": 1.5, "fedprox": -1.5}
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part == "profile":
+            return published[trial.group]
+        if trial.part == "screen":
+            return 60.0 + (effects.get(trial.label, (0.2, 0.2, 0.2))[seed] if trial.group != "base" else 0.0)
+        if trial.part == "tune":
+            return {"fedssd.m_max=0.5": 61.0, "fedssd.m_max=0.1": 59.9 + seed}.get(trial.label, 60.0)
+        if trial.part == "report" and trial.arm in ("fedavg", "moon", "fedprox", "fedssd"):
+            return 70.0 + reported.get(trial.arm, 0.01 * (seed - 4) if trial.arm == "fedssd" else 0.0)
+        return None
+
+    text = advice(page(says))
+    assert "  - MOON leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in text
+    assert "  - FedProx trails FedAvg on #K = 2 (-1.50 [-1.50, -1.50]), #K = 5 (" in text
+    assert (
+        "  - FedSSD is not told apart from FedAvg on #K = 2 (+0.00 [-0.02, +0.02]), #K = 5 (" in text
+    )  # 4.3 · 0.01 / √3
+    assert "  - Not run yet: FedCurv, FedNTD, FedCAD, FedSSD, weight outside the square and plain MSE" in text
+    assert "  | FedSSD | `fedssd.m_max=0.5` | 0.01, 1, 3 | 0.1 |\n" in text
+    assert "  - `head=on`: fedavg +2.00 [+2.00, +2.00] *, fedssd-0.5 +2.00 [+2.00, +2.00] *\n" in text
+    assert "  - `auxiliary=8`: fedavg +0.10 [+0.10, +0.10] *," in text  # little, and told
+    assert "- **What these seeds do not tell**: `auxiliary=256`.\n" in text
+    assert "did not matter" not in text
+
+
+def test_departures_that_do_nothing_stand_together() -> None:
+    def says(trial: Trial, seed: int) -> float | None:
+        return 60.0 + 0.1 * (seed - 1) * (trial.label != "base") if trial.part == "screen" else None
+
+    text = advice(page(says))
+    assert text.startswith("- **What did not matter**, the whole interval within ±1: `head=on`; `weight_decay=1e-05`, ")
+    assert "; `fedssd.square=outside,fedssd.m_max=0.01`, 0.1, 0.5, 1.0; " in text
+
+
+def test_a_strength_whose_runs_are_not_here_is_not_called_told_apart_or_not() -> None:
+    """The strengths come with fedssd; of the runs they were chosen on none is there."""
+    chosen = Chosen(
+        Study().candidates()[0],
+        None,
+        {"cifar10": {one.key: one.values[1] for one in Study().design.grids}},
+        variants={one.name: one.values[1] for one in Study().design.variants},
+    )
+    text = advice(Page(Study(chosen=chosen), Told(lambda trial, seed: None)))
+    assert f"  | FedSSD | `fedssd.m_max=0.1` | {NOT_RUN} | {NOT_RUN} |\n" in text
