@@ -29,17 +29,18 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
-from fedssd.engines.kernels import convolution, linear, pool, side_by_side
+from fedssd.engines.kernels import convolution, linear, matrix_convolution, pool, side_by_side
+from fedssd.engines.kernels.layer import Layer
 
 pytestmark = no_context
 
 
-def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: convolution.Layer) -> Tensor:
+def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: Layer) -> Tensor:
     """Where the kernel let through what float64 lets through; elsewhere the two must have been as good as equal.
 
     Rounding may decide between two pixels of a square, or about a pixel near zero, and their gradients are then others.
     """
-    close = 1e-5 * float(plain.abs().max())
+    close = (FP32 if layer.precision == "ieee" else TF32) * float(plain.abs().max())
     if not layer.pool:
         same = (out > 0) == (plain > 0) if layer.relu else torch.ones_like(plain, dtype=torch.bool)
         assert plain[~same].abs().sum() <= close * (~same).sum()
@@ -67,7 +68,7 @@ def test_convolution_with_relu_and_pool(
 ) -> None:  # fmt: skip
     torch.manual_seed(count)
     count, batch = (min(count, 40), min(batch, 64)) if inputs * outputs * kernel > 500 else (count, batch)
-    layer = convolution.Layer(data.draw(st.integers(0, kernel - 1)), relu, pools)
+    layer = Layer(data.draw(st.integers(0, kernel - 1)), relu, pools)
     height, width = kernel + 1 + tall, kernel + 1 + wide
     x = drawn(1 if shared else count, batch, inputs, height, width).expand(count, -1, -1, -1, -1)
     x = side_by_side.laid(x) if data.draw(st.booleans()) else x
@@ -89,12 +90,66 @@ def test_convolution_with_relu_and_pool(
     assert max(error(a.detach(), b.detach(), n) for a, b, n in found) <= FP32
 
 
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+@settings(few, max_examples=6 if CUDA else 3)
+@given(
+    models, st.integers(1, 16 if CUDA else 2), st.integers(1, 16), st.integers(1, 16), st.integers(0, 9),
+    st.integers(0, 9), st.booleans(), st.booleans(), st.booleans(), st.sampled_from((1, 2)),
+)  # fmt: skip
+def test_pooled_convolution_on_matrix_units(
+    kernel: int, count: int, rows: int, inputs: int, outputs: int, tall: int, wide: int, relu: bool, biased: bool,
+    shared: bool, squares: int,
+) -> None:  # fmt: skip
+    torch.manual_seed(count)
+    batch, inputs = 16 * rows, min(inputs, 256 // (kernel + 1) ** 2)
+    if not CUDA:
+        inputs, outputs, tall, wide = min(inputs, 3), min(outputs, 6), min(tall, 3), min(wide, 4)
+    layer = Layer(0, relu, True, "tf32")
+    x = drawn(1 if shared else count, batch, inputs, kernel + 1 + tall, kernel + 1 + wide)
+    x = x.expand(count, -1, -1, -1, -1)
+    w, bias = drawn(count, outputs, inputs, kernel, kernel), drawn(count, outputs)
+    assert matrix_convolution.covers(x.shape, w.shape, layer)
+    x64, w64, bias64 = exact(x, w, bias)
+    given = [bias64[m] if biased else None for m in range(count)]
+    plain = torch.stack([F.conv2d(a, b, c) for a, b, c in zip(x64, w64, given, strict=True)])
+    after = plain.relu() if relu else plain
+    expected = F.max_pool2d(after.flatten(0, 1), 2).unflatten(0, (count, batch))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FORWARD", "BACKWARD"):
+            tiles = {rows: tile._replace(squares=squares) for rows, tile in getattr(matrix_convolution, name).items()}
+            patch.setattr(matrix_convolution, name, tiles)
+        out, chosen = convolution.forward(x, w, bias if biased else None, layer)
+        slope = torch.randn_like(expected) * agreed(plain.detach(), out, chosen, layer)
+        expected.backward(slope)
+        by_weight, by_bias = convolution.weight_gradient(x, slope.float(), chosen, kernel, layer)
+        by_x = convolution.input_gradient(w, slope.float(), chosen, layer, x.shape[-2:])
+    seen = batch * math.prod(expected.shape[-2:])
+    found = [
+        (out, expected, inputs * kernel**2), (by_weight, w64.grad, seen / 4), (by_x, x64.grad, outputs / 4),
+        *([(by_bias, bias64.grad, seen / 4)] if biased else []),
+    ]  # fmt: skip
+    assert max(error(a.detach(), b.detach(), n) for a, b, n in found) <= TF32
+
+
+def test_what_matrix_units_are_not_for_goes_on_in_float32() -> None:
+    x, w = torch.Size((2, 64, 3, 12, 12)), torch.Size((2, 6, 3, 5, 5))
+    right = Layer(0, True, True, "tf32")
+    assert matrix_convolution.covers(x, w, right)
+    for layer in (Layer(0, True, True), right._replace(padding=1), right._replace(pool=False)):
+        assert not matrix_convolution.covers(x, w, layer)
+    for one, other in (
+        ((2, 63, 3, 12, 12), w), ((2, 64, 3, 5, 12), w), (x, (2, 17, 3, 5, 5)), ((2, 64, 17, 12, 12), (2, 6, 17, 3, 3)),
+        (x, (2, 6, 3, 4, 4)), ((2, 64, 8, 12, 12), (2, 6, 8, 5, 5)), ((2, 2**20, 3, 40, 40), w),
+    ):  # fmt: skip
+        assert not matrix_convolution.covers(torch.Size(one), torch.Size(other), right)
+
+
 @pytest.mark.parametrize(("padding", "relu", "pools"), [(0, True, True), (1, True, False), (2, False, False)])
 def test_a_batch_of_several_rows_is_those_rows(
     padding: int, relu: bool, pools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_by_side, "ROW", 64 if CUDA else 4)
-    row, layer = side_by_side.ROW, convolution.Layer(padding, relu, pools)
+    row, layer = side_by_side.ROW, Layer(padding, relu, pools)
     x, w, bias = drawn(2, 3 * row, 1, 5, 6), drawn(2, 3, 1, 3, 3), drawn(2, 3)
     out, chosen = convolution.forward(x, w, bias, layer)
     slope = torch.randn_like(out)
@@ -162,6 +217,8 @@ def test_samples_side_by_side_are_the_same_samples(shared: bool) -> None:
 
 def test_a_diverged_model_stays_diverged() -> None:
     x, w = torch.full((1, 1, 1, 4, 4), float("nan"), device=DEVICE), drawn(1, 2, 1, 3, 3)
-    out, _ = convolution.forward(x, w, None, convolution.Layer(0, relu=True, pool=True))
+    several = x.expand(1, 16, 1, 4, 4)
+    assert convolution.forward(several, w, None, Layer(0, True, True, "tf32"))[0].isnan().all()
+    out, _ = convolution.forward(x, w, None, Layer(0, relu=True, pool=True))
     assert out.isnan().all()
     assert linear.forward(x.view(1, 1, 16), drawn(1, 3, 16), None, True, "ieee").isnan().all()

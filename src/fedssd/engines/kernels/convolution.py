@@ -22,24 +22,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels import matrix_convolution, side_by_side
+from fedssd.engines.kernels.layer import MOST, Layer, larger, own
 
 PLAIN, POOLED, GATED = 0, 1, 2  # a slope is stored as it is, pooled with a code, or beside what ReLU let through
-MOST = 2**31 - 1  # entries one model's tensor may have: within a model kernels count in 32 bits
 SUMS = 100  # most entries of a weight gradient a thread sums up at once
-
-
-class Layer(NamedTuple):
-    """What a convolution is followed by."""
-
-    padding: int = 0
-    relu: bool = False
-    pool: bool = False
-
-
-@triton.jit
-def _larger(a, b):
-    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)  # a diverged model must not look healthy
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -132,17 +119,17 @@ def _forward(
         shift = tl.load(bias + m * bias_model + n, mask=n < O, other=0.0) if HAS_BIAS else 0.0
         q0, q1, q2, q3 = acc[4 * o] + shift, acc[4 * o + 1] + shift, acc[4 * o + 2] + shift, acc[4 * o + 3] + shift
         if POOL:
-            best = _larger(_larger(q0, q1), _larger(q2, q3))
+            best = larger(larger(q0, q1), larger(q2, q3))
             which = tl.where(q0 == best, 0, tl.where(q1 == best, 1, tl.where(q2 == best, 2, 3)))
             if RELU:
                 which = tl.where(best > 0, which, 4)
-                best = _larger(best, 0.0)
+                best = larger(best, 0.0)
             place = m * (B * O * QH * QW) + (n * (QH * QW) + square) * B + b
             tl.store(out + place, best, mask=here)
             tl.store(chosen + place, which.to(tl.int8), mask=here)
         else:
             if RELU:
-                q0, q1, q2, q3 = _larger(q0, 0.0), _larger(q1, 0.0), _larger(q2, 0.0), _larger(q3, 0.0)
+                q0, q1, q2, q3 = larger(q0, 0.0), larger(q1, 0.0), larger(q2, 0.0), larger(q3, 0.0)
             right, below = 2 * left + 1 < OW, 2 * up + 1 < OH
             place = m * (B * O * OH * OW) + (n * (OH * OW) + 2 * up * OW + 2 * left) * B + b
             tl.store(out + place, q0, mask=here)
@@ -253,6 +240,8 @@ PROGRAMS = (2048, 8192)  # of a weight gradient: enough for one wave, and to eve
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
     """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> [M, B, O, …], and what the
     pool chose; without a pool the output again, which says where ReLU let something through."""
+    if matrix_convolution.covers(x.shape, w.shape, layer):
+        return matrix_convolution.forward(x, w, bias, layer)
     x = side_by_side.laid(x)
     outputs, kernel = w.shape[1], w.shape[-1]
     if x.shape[1] > 1 and max(x.shape[2], outputs) * x[0, :, 0].numel() > MOST:
@@ -270,6 +259,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Te
 def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: Layer, sides: torch.Size) -> Tensor:
     """The gradient of x, whose sides are given: the slopes convolved with the weights turned round."""
     kernel, channels = w.shape[-1], w.shape[2]
+    if matrix_convolution.covers(torch.Size((*dy.shape[:2], channels, *sides)), w.shape, layer):
+        return matrix_convolution.input_gradient(w, dy, chosen, sides)
     full = torch.Size(side + 2 * layer.padding - kernel + 1 for side in sides)
     out = side_by_side.empty(*dy.shape[:2], channels, *sides, device=dy.device)
     dy, chosen = side_by_side.apart(dy), side_by_side.apart(chosen)
@@ -280,6 +271,8 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: Layer, sides: t
 
 def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: Layer) -> tuple[Tensor, Tensor]:
     """The gradients of w [M, O, C, K, K] and of the bias [M, O]."""
+    if matrix_convolution.covers(x.shape, torch.Size((*dy.shape[:1], dy.shape[2], x.shape[2], kernel, kernel)), layer):
+        return matrix_convolution.weight_gradient(x, dy, chosen, kernel)
     x, dy, chosen = side_by_side.laid(x), side_by_side.apart(dy), side_by_side.apart(chosen)
     models, batch, channels, height, width = x.shape
     outputs, inner = dy.shape[2], channels * kernel * kernel
@@ -311,7 +304,7 @@ def _launch(
         grid = (blocks, triton.cdiv(outputs, group), models)
         if grid[0] * grid[1] * grid[2] * tile.warps >= tile.pays:
             break
-    w, given = _own(w), _own(w if bias is None else bias)
+    w, given = own(w), own(w if bias is None else bias)
     _forward[grid](
         x, code, w, given, out, chosen, x.stride(0), w.stride(0), given.stride(0), batch, channels, *sides, outputs,
         w.shape[-1], layer.padding, stored, turned, bias is not None, layer.relu, layer.pool, row, group,
@@ -326,8 +319,3 @@ def _stored(layer: Layer) -> int:
 def _group(channels: int, most: int) -> int:
     """Channels a program takes: as even as they go."""
     return int(triton.cdiv(channels, triton.cdiv(channels, most)))
-
-
-def _own(x: Tensor) -> Tensor:
-    """Each model's part in one block; a stride of 0 over the models stays."""
-    return x if x[0].is_contiguous() else x.contiguous()

@@ -280,7 +280,9 @@ class _Layers(TorchFunctionMode):
             x, weight, bias, _, padding = (*args, *(None, 1, 0)[len(args) - 2 :])[:5]
             self._uses.note(x)
             lone = self._uses.lone(weight, bias)
-            return _Pending(layers.convolve, (x, weight, bias, _pair(padding)[0], lone), self._uses, True)
+            return _Pending(
+                layers.convolve, (x, weight, bias, _pair(padding)[0], self.precision, lone), self._uses, True
+            )
         if func is F.linear and not kwargs and self.precision is not None and _narrow(*args):
             x, weight, bias = [*args, None][:3]
             self._uses.note(x)

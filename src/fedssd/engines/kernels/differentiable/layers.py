@@ -25,10 +25,10 @@ Lone = Callable[[], bool]
 
 
 def convolve(
-    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, lone: Lone, relu: bool, pool: bool
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, precision: str, lone: Lone, relu: bool, pool: bool
 ) -> Tensor:  # fmt: skip
     """One model's convolution, with what follows it."""
-    found: Tensor = apply(_Convolution, x, weight, bias, (padding, relu, pool, lone, branch()))[0]
+    found: Tensor = apply(_Convolution, x, weight, bias, (padding, relu, pool, precision, lone, branch()))[0]
     return found
 
 
@@ -74,12 +74,13 @@ def _alone(*parts: Tensor | None) -> list[Tensor | None]:
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone, Branch]
+        x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, str, Lone, Branch]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
+        from fedssd.engines.kernels.layer import Layer
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
-        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
+        out, chosen = convolution.forward(x, weight, bias, Layer(*layer[:4]))
         said = _said(out, chosen, layer)
         return out.squeeze_(0), said[0]
 
@@ -115,13 +116,14 @@ class _Convolutions(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, Lone, Branch]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, str, Lone, Branch]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
+        from fedssd.engines.kernels.layer import Layer
 
         ctx.layer, ctx.biased = layer, bias is not None
         x = side_by_side.laid(x)  # once, for both ways
-        out, chosen = convolution.forward(x, weight, bias, convolution.Layer(*layer[:3]))
+        out, chosen = convolution.forward(x, weight, bias, Layer(*layer[:4]))
         said = _said(out, chosen, layer)
         ctx.mark_non_differentiable(said)
         ctx.set_materialize_grads(False)
@@ -134,7 +136,7 @@ class _Convolutions(torch.autograd.Function):
         return (*_convolution_gradients(ctx, x, weight, chosen, dy), None)
 
 
-def _said(out: Tensor, chosen: Tensor, layer: tuple[int, bool, bool, Lone, Branch]) -> Tensor:
+def _said(out: Tensor, chosen: Tensor, layer: tuple[int, bool, bool, str, Lone, Branch]) -> Tensor:
     """What the way back must know of the output: what the pool chose, what ReLU let through, or nothing."""
     _, relu, pool, *_ = layer
     return chosen if pool else out.detach() if relu else out.new_empty(*out.shape[:2], 0)
@@ -145,8 +147,9 @@ def _convolution_gradients(
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """By x (where wanted), weight and bias, all stacked."""
     from fedssd.engines.kernels import convolution
+    from fedssd.engines.kernels.layer import Layer
 
-    layer, dy = convolution.Layer(*ctx.layer[:3]), side_by_side.apart(dy)
+    layer, dy = Layer(*ctx.layer[:4]), side_by_side.apart(dy)
     chosen = chosen if layer.relu or layer.pool else dy  # which then nobody reads
     by_weight, by_bias = _maybe_aside(
         ctx.layer, lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen

@@ -1,0 +1,314 @@
+# mypy: disable-error-code="no-untyped-def, assignment, index"
+# ruff: noqa: E741
+"""Small convolutions with a 2 × 2 max-pool of many models, each with its own weights, on matrix units in TF32.
+
+They do what ``convolution`` does, and leave the same for the way back. A matrix unit wants sixteen rows, and such a
+layer has few channels: so the rows of a product are the output channels of all four places of a pool's square. Its
+columns are samples, which lie side by side in memory, and its inner side is the patch that the four places share: the
+weights are read shifted by a pixel for each place, zero where they fall off. The pool then compares four rows of a
+column. Backwards the pooled slope is spread over its square's four places as it is read.
+
+For the weights the inner side is the samples of a square, and a thread reads four of them at once; every place has sums
+of its own, which are shifted and added up when all squares are done.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels.layer import MOST, Layer, larger, own
+
+MOST_ROWS = 16  # channels whose four places are a product's rows
+MOST_INNER = 256  # entries of a patch: the product over them is written out in full
+SAMPLES = 16  # a batch is a multiple of
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _forward(
+    x, w, bias, out, chosen, x_model, w_model, bias_model,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
+    HAS_BIAS: tl.constexpr, RELU: tl.constexpr, PER: tl.constexpr, SQUARES: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, ROW: tl.constexpr,
+):  # fmt: skip
+    # Rows: 4 places × SQUARES side by side × PER output channels. Columns: such squares × ROW samples.
+    m = tl.program_id(1).to(tl.int64)
+    TALL: tl.constexpr = K + 1
+    WIDE: tl.constexpr = K - 1 + 2 * SQUARES
+    QH: tl.constexpr = (H - K + 1) // 2
+    QW: tl.constexpr = (W - K + 1) // 2
+    GROUPS: tl.constexpr = (QW + SQUARES - 1) // SQUARES
+    INNER: tl.constexpr = C * TALL * WIDE
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    group = n // ROW % (QH * GROUPS)
+    sample = n // (ROW * QH * GROUPS) * ROW + n % ROW
+    known = n < B * QH * GROUPS
+    up, new = group // GROUPS, group % GROUPS * SQUARES
+    left = tl.minimum(new, QW - SQUARES)  # the last group may begin with squares that are done already
+    corner = x + m * x_model + tl.where(known, sample + (2 * up * W + 2 * left) * B, 0)
+    row = tl.arange(0, 4 * SQUARES * PER)
+    o, down, right = row % PER, row // (2 * SQUARES * PER), row // (SQUARES * PER) % 2 + row // PER % SQUARES * 2
+    weights = w + m * w_model + (o * (C * K * K) - down * K - right)
+    acc = tl.zeros((4 * SQUARES * PER, BN), tl.float32)
+    for chunk in tl.static_range((INNER + BK - 1) // BK):
+        k = chunk * BK + tl.arange(0, BK)
+        c, i, j = k // (TALL * WIDE), k // WIDE % TALL, k % WIDE
+        inside = k < INNER
+        patch = tl.load(corner[None, :] + tl.where(inside, ((c * H + i) * W + j) * B, 0)[:, None])
+        y, z = i[None, :] - down[:, None], j[None, :] - right[:, None]
+        there = (o < O)[:, None] & inside[None, :] & (y >= 0) & (y < K) & (z >= 0) & (z < K)
+        weight = tl.load(weights[:, None] + (c * (K * K) + i * K + j)[None, :], mask=there, other=0.0)
+        acc = tl.dot(weight, patch, acc, input_precision="tf32")
+    top, bottom = tl.split(tl.permute(tl.reshape(acc, (2, 2, SQUARES * PER, BN)), (2, 3, 1, 0)))
+    q0, q1 = tl.split(top)
+    q2, q3 = tl.split(bottom)
+    lane = tl.arange(0, SQUARES * PER)
+    channel, beside = lane % PER, lane // PER
+    best = larger(larger(q0, q1), larger(q2, q3))
+    which = tl.where(q0 == best, 0, tl.where(q1 == best, 1, tl.where(q2 == best, 2, 3)))
+    if HAS_BIAS:
+        best += tl.load(bias + m * bias_model + channel, mask=channel < O, other=0.0)[:, None]
+    if RELU:
+        which = tl.where(best > 0, which, 4)
+        best = larger(best, 0.0)
+    place = (channel * (QH * QW) + beside)[:, None] * B + ((up * QW + left) * B + sample)[None, :]
+    here = (channel < O)[:, None] & known[None, :] & (left[None, :] + beside[:, None] >= new[None, :])
+    tl.store(out + m * (B * O * QH * QW) + place, best, mask=here)
+    tl.store(chosen + m * (B * O * QH * QW) + place, which.to(tl.int8), mask=here)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _input_gradient(
+    w, dy, code, out, w_model,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
+    PER: tl.constexpr, SQUARES: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr, ROW: tl.constexpr,
+):  # fmt: skip
+    # Rows: 4 places × SQUARES of the input side by side × PER of its channels. Columns: such squares × ROW samples.
+    # Inner: the 4 places of BO output channels, for one after another of the pooled squares that reach the rows.
+    m = tl.program_id(1).to(tl.int64)
+    REACH: tl.constexpr = (K + 1) // 2
+    WIDE: tl.constexpr = REACH + SQUARES - 1
+    SH: tl.constexpr = (H - K + 1) // 2
+    SW: tl.constexpr = (W - K + 1) // 2
+    QH: tl.constexpr = (H + 1) // 2
+    QW: tl.constexpr = (W + 1) // 2
+    GROUPS: tl.constexpr = (QW + SQUARES - 1) // SQUARES
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    group = n // ROW % (QH * GROUPS)
+    sample = n // (ROW * QH * GROUPS) * ROW + n % ROW
+    known = n < B * QH * GROUPS
+    up, new = group // GROUPS, group % GROUPS * SQUARES
+    left = tl.minimum(new, QW - SQUARES)  # the last group may begin with squares that are done already
+    row = tl.arange(0, 4 * SQUARES * PER)
+    c, down, right = row % PER, row // (2 * SQUARES * PER), row // (SQUARES * PER) % 2 + row // PER % SQUARES * 2
+    inner = tl.arange(0, 4 * BO)
+    of, i, j = inner // 4, inner % 4 // 2, inner % 2
+    o = tl.arange(0, BO)
+    corner = m * (B * O * SH * SW) + (up * SW + left) * B + sample
+    acc = tl.zeros((4 * SQUARES * PER, BN), tl.float32)
+    for s in tl.static_range(REACH * WIDE):
+        y, z = up + (s // WIDE - REACH + 1), left + (s % WIDE - REACH + 1)
+        inside = known & (y >= 0) & (y < SH) & (z >= 0) & (z < SW)
+        step = ((s // WIDE - REACH + 1) * SW + s % WIDE - REACH + 1) * B
+        a = down[:, None] - i[None, :] + 2 * (REACH - 1 - s // WIDE)
+        b = right[:, None] - j[None, :] + 2 * (REACH - 1 - s % WIDE)
+        fits = (c < C)[:, None] & (a >= 0) & (a < K) & (b >= 0) & (b < K)
+        weights = w + m * w_model + (of[None, :] * C + c[:, None]) * (K * K) + a * K + b
+        for first in range(0, O, BO):
+            place = corner[None, :] + ((first + o) * (SH * SW * B) + step)[:, None]
+            here = inside[None, :] & (first + o < O)[:, None]
+            slope = tl.load(dy + place, mask=here, other=0.0)
+            which = tl.load(code + place, mask=here, other=4).to(tl.int32)
+            spread = tl.where(which[:, None, :] == tl.arange(0, 4)[None, :, None], slope[:, None, :], 0.0)
+            weight = tl.load(weights + first * (C * K * K), mask=fits & (first + of < O)[None, :], other=0.0)
+            acc = tl.dot(weight, tl.reshape(spread, (4 * BO, BN)), acc, input_precision="tf32")
+    top, bottom = tl.split(tl.permute(tl.reshape(acc, (2, 2, SQUARES * PER, BN)), (2, 3, 1, 0)))
+    q0, q1 = tl.split(top)
+    q2, q3 = tl.split(bottom)
+    lane = tl.arange(0, SQUARES * PER)
+    column = 2 * (left[None, :] + (lane // PER)[:, None])
+    place = ((lane % PER * (H * W))[:, None] + column + (2 * up * W)[None, :]) * B + sample[None, :]
+    out += m * (B * C * H * W)
+    here = (lane % PER < C)[:, None] & known[None, :] & (column >= 2 * new[None, :])
+    beside, below = here & (column + 1 < W), (2 * up + 1 < H)[None, :]
+    tl.store(out + place, q0, mask=here)
+    tl.store(out + place + B, q1, mask=beside)
+    tl.store(out + place + W * B, q2, mask=here & below)
+    tl.store(out + place + (W + 1) * B, q3, mask=beside & below)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weight_gradient(
+    x, dy, code, part, total, x_model,
+    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
+    PER: tl.constexpr, TAKE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    # Rows: 4 places × PER output channels. Columns: the patches of TAKE channels. Inner: BK samples of a square.
+    m, split, take = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
+    S: tl.constexpr = K + 1
+    QH: tl.constexpr = (H - K + 1) // 2
+    QW: tl.constexpr = (W - K + 1) // 2
+    CHUNKS: tl.constexpr = B // BK
+    column = tl.arange(0, BN)
+    c = take * TAKE + column // (S * S)
+    known = (column < TAKE * S * S) & (c < C)
+    rows = tl.where(known, ((c * H + column // S % S) * W + column % S) * B, 0)
+    channel = tl.arange(0, PER)
+    x += m * x_model
+    dy += m * (B * O * QH * QW)
+    code += m * (B * O * QH * QW)
+    acc = tl.zeros((4 * PER, BN), tl.float32)
+    sums = tl.zeros((PER,), tl.float32)
+    for one in range(EACH):
+        step = split * EACH + one
+        here = (channel < O) & (step < QH * QW * CHUNKS)
+        step = tl.minimum(step, QH * QW * CHUNKS - 1)
+        square, b = step // CHUNKS, step % CHUNKS * BK + tl.arange(0, BK)
+        place = ((channel * (QH * QW) + square) * B)[:, None] + b[None, :]
+        slope = tl.load(dy + place, mask=here[:, None], other=0.0)
+        which = tl.load(code + place, mask=here[:, None], other=4).to(tl.int32)
+        spread = tl.where(which[None, :, :] == tl.arange(0, 4)[:, None, None], slope[None, :, :], 0.0)
+        sums += tl.sum(tl.where(which < 4, slope, 0.0), 1)
+        patch = tl.load(x + (2 * (square // QW) * W + 2 * (square % QW)) * B + rows[:, None] + b[None, :])
+        acc = tl.dot(tl.reshape(spread, (4 * PER, BK)), tl.trans(patch), acc, input_precision="tf32")
+    row = tl.arange(0, 4 * PER)
+    part += ((m * tl.num_programs(1) + split) * tl.num_programs(0) + take) * (4 * PER * BN)
+    tl.store(part + row[:, None] * BN + column[None, :], acc)
+    if take == 0:
+        tl.store(total + (m * tl.num_programs(1) + split) * PER + channel, sums)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _fold(
+    part, total, by_weight, by_bias, C: tl.constexpr, O: tl.constexpr, K: tl.constexpr, PER: tl.constexpr,
+    TAKE: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    # A weight's gradient is the sum over splits and places; a place's entry lies shifted by that place.
+    m = tl.program_id(1).to(tl.int64)
+    S: tl.constexpr = K + 1
+    SIZE: tl.constexpr = (C + TAKE - 1) // TAKE * 4 * PER * BN
+    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    known = e < O * C * K * K
+    o, c, i, j = e // (C * K * K), e // (K * K) % C, e // K % K, e % K
+    part += m * (SPLITS * SIZE) + (c // TAKE) * (4 * PER * BN) + o * BN + c % TAKE * (S * S) + i * S + j
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for split in range(SPLITS):
+        for place in tl.static_range(4):
+            step = place * PER * BN + place // 2 * S + place % 2
+            acc += tl.load(part + split * SIZE + step, mask=known, other=0.0)
+    tl.store(by_weight + m * (O * C * K * K) + e, acc, mask=known)
+    if tl.program_id(0) == 0:
+        channel = tl.arange(0, PER)
+        sums = tl.zeros((PER,), tl.float32)
+        for split in range(SPLITS):
+            sums += tl.load(total + (m * SPLITS + split) * PER + channel)
+        tl.store(by_bias + m * O + channel, sums, mask=channel < O)
+
+
+class Tile(NamedTuple):
+    """Columns and inner entries of one product, the program's warps, and squares side by side in the product's rows."""
+
+    columns: int
+    inner: int
+    warps: int
+    squares: int = 1
+
+
+# By a place's rows. A gradient's inner entries are output channels, each with four places.
+FORWARD = {4: Tile(256, 16, 4), 8: Tile(256, 16, 4), 16: Tile(128, 16, 4)}
+BACKWARD = {4: Tile(256, 4, 4), 8: Tile(256, 4, 4), 16: Tile(128, 4, 4)}
+# Of a weight gradient: entries of patches at most, and samples; with sixteen of these four threads read four each.
+WEIGHT = {4: Tile(128, 16, 1), 8: Tile(128, 16, 1), 16: Tile(128, 16, 2)}
+PROGRAMS = 2048  # of a weight gradient
+
+
+def covers(x: torch.Size, w: torch.Size, layer: Layer) -> bool:
+    """Whether this layer is for matrix units: x [M, B, C, H, W], w [M, O, C, K, K]."""
+    batch, channels, height, width = x[1:]
+    outputs, kernel = w[1], w[-1]
+    few = max(channels, outputs) <= MOST_ROWS and channels * (kernel + 1) ** 2 <= MOST_INNER
+    small = max(channels, outputs) * batch * height * width <= MOST
+    right = layer.precision == "tf32" and layer.pool and layer.padding == 0 and kernel % 2 == 1
+    return right and few and small and batch % SAMPLES == 0 and min(height, width) > kernel
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
+    """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> the pooled [M, B, O, …], and
+    what the pool chose."""
+    x, w, given = side_by_side.laid(x), own(w), own(w if bias is None else bias)
+    models, batch, channels, height, width = x.shape
+    outputs, kernel = w.shape[1], w.shape[-1]
+    tall, wide = (height - kernel + 1) // 2, (width - kernel + 1) // 2
+    out = side_by_side.empty(models, batch, outputs, tall, wide, device=x.device)
+    chosen = torch.empty_like(out, dtype=torch.int8)
+    rows = _rows(outputs)
+    tile = FORWARD[rows]
+    squares = min(tile.squares, wide)
+    columns = batch * tall * triton.cdiv(wide, squares)
+    _forward[(triton.cdiv(columns, tile.columns), models)](
+        x, w, given, out, chosen, x.stride(0), w.stride(0), given.stride(0), batch, channels, height, width, outputs,
+        kernel, bias is not None, layer.relu, rows, squares, tile.columns, tile.inner, _row(batch),
+        num_warps=tile.warps, num_stages=1,
+    )  # fmt: skip
+    return out, chosen
+
+
+def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, sides: torch.Size) -> Tensor:
+    """The gradient of x, whose sides are given."""
+    w, dy, chosen = own(w), side_by_side.apart(dy), side_by_side.apart(chosen)
+    models, batch, outputs = dy.shape[:3]
+    channels, kernel = w.shape[2], w.shape[-1]
+    out = side_by_side.empty(models, batch, channels, *sides, device=dy.device)
+    tall, wide = ((side + 1) // 2 for side in sides)
+    rows = _rows(channels)
+    tile = BACKWARD[rows]
+    squares = min(tile.squares, wide)
+    columns = batch * tall * triton.cdiv(wide, squares)
+    _input_gradient[(triton.cdiv(columns, tile.columns), models)](
+        w, dy, chosen, out, w.stride(0), batch, channels, *sides, outputs, kernel, rows, squares, tile.columns,
+        tile.inner, _row(batch), num_warps=tile.warps, num_stages=1,
+    )  # fmt: skip
+    return out
+
+
+def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int) -> tuple[Tensor, Tensor]:
+    """The gradients of w [M, O, C, K, K] and of the bias [M, O]."""
+    x, dy, chosen = side_by_side.laid(x), side_by_side.apart(dy), side_by_side.apart(chosen)
+    models, batch, channels, height, width = x.shape
+    outputs, rows = dy.shape[2], _rows(dy.shape[2])
+    tile = WEIGHT[rows]
+    take = min(channels, max(1, tile.columns // (kernel + 1) ** 2))
+    columns = max(16, int(triton.next_power_of_2(take * (kernel + 1) ** 2)))
+    takes, steps = triton.cdiv(channels, take), dy[0, 0, 0].numel() * (batch // tile.inner)
+    each = triton.cdiv(steps, _few(PROGRAMS // (takes * models), steps))
+    splits = triton.cdiv(steps, each)
+    part, total = x.new_empty(models, splits, takes, 4 * rows, columns), x.new_empty(models, splits, rows)
+    _weight_gradient[(takes, splits, models)](
+        x, dy, chosen, part, total, x.stride(0), batch, channels, height, width, outputs, kernel, rows, take, columns,
+        tile.inner, each, num_warps=tile.warps, num_stages=1,
+    )  # fmt: skip
+    by_weight = x.new_empty(models, outputs, channels, kernel, kernel)
+    by_bias = x.new_empty(models, outputs)
+    _fold[(triton.cdiv(by_weight[0].numel(), 128), models)](
+        part, total, by_weight, by_bias, channels, outputs, kernel, rows, take, columns, splits, 128, num_warps=4
+    )
+    return by_weight, by_bias
+
+
+def _rows(channels: int) -> int:
+    """Rows of a product for one place: a power of two, and with four places at least sixteen."""
+    return max(4, int(triton.next_power_of_2(channels)))
+
+
+def _row(batch: int) -> int:
+    return side_by_side.ROW if batch % side_by_side.ROW == 0 else batch
+
+
+def _few(wanted: int, most: int) -> int:
+    """One of a few numbers, since kernels are compiled for it: 4, 16 or 64, as far as there is work for so many."""
+    return min(most, next((n for n in (64, 16, 4) if n <= wanted), 4))
