@@ -142,11 +142,11 @@ def _input_gradient(
     tl.store(out + place + (W + 1) * B, q3, mask=beside & below)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["each"])  # type: ignore[untyped-decorator]
 def _weight_gradient(
-    x, dy, code, part, total, x_model,
+    x, dy, code, part, total, x_model, each,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
-    PER: tl.constexpr, TAKE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EACH: tl.constexpr,
+    PER: tl.constexpr, TAKE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # Rows: 4 places × PER output channels. Columns: the patches of TAKE channels. Inner: BK samples of a square.
     m, split, take = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
@@ -164,10 +164,10 @@ def _weight_gradient(
     code += m * (B * O * QH * QW)
     acc = tl.zeros((4 * PER, BN), tl.float32)
     sums = tl.zeros((PER,), tl.float32)
-    for one in range(EACH):
-        step = split * EACH + one
-        here = (channel < O) & (step < QH * QW * CHUNKS)
-        step = tl.minimum(step, QH * QW * CHUNKS - 1)
+    step = split * each
+    last = tl.minimum(step + each, QH * QW * CHUNKS)
+    here = channel < O
+    while step < last:
         square, b = step // CHUNKS, step % CHUNKS * BK + tl.arange(0, BK)
         place = ((channel * (QH * QW) + square) * B)[:, None] + b[None, :]
         slope = tl.load(dy + place, mask=here[:, None], other=0.0)
@@ -176,6 +176,7 @@ def _weight_gradient(
         sums += tl.sum(tl.where(which < 4, slope, 0.0), 1)
         patch = tl.load(x + (2 * (square // QW) * W + 2 * (square % QW)) * B + rows[:, None] + b[None, :])
         acc = tl.dot(tl.reshape(spread, (4 * PER, BK)), tl.trans(patch), acc, input_precision="tf32")
+        step += 1
     row = tl.arange(0, 4 * PER)
     part += ((m * tl.num_programs(1) + split) * tl.num_programs(0) + take) * (4 * PER * BN)
     tl.store(part + row[:, None] * BN + column[None, :], acc)
@@ -183,10 +184,10 @@ def _weight_gradient(
         tl.store(total + (m * tl.num_programs(1) + split) * PER + channel, sums)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["splits"])  # type: ignore[untyped-decorator]
 def _fold(
-    part, total, by_weight, by_bias, C: tl.constexpr, O: tl.constexpr, K: tl.constexpr, PER: tl.constexpr,
-    TAKE: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+    part, total, by_weight, by_bias, splits, C: tl.constexpr, O: tl.constexpr, K: tl.constexpr, PER: tl.constexpr,
+    TAKE: tl.constexpr, BN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     # A weight's gradient is the sum over splits and places; a place's entry lies shifted by that place.
     m = tl.program_id(1).to(tl.int64)
@@ -195,19 +196,21 @@ def _fold(
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     known = e < O * C * K * K
     o, c, i, j = e // (C * K * K), e // (K * K) % C, e // K % K, e % K
-    part += m * (SPLITS * SIZE) + (c // TAKE) * (4 * PER * BN) + o * BN + c % TAKE * (S * S) + i * S + j
+    part += m * splits * SIZE + (c // TAKE) * (4 * PER * BN) + o * BN + c % TAKE * (S * S) + i * S + j
     acc = tl.zeros((BLOCK,), tl.float32)
-    for split in range(SPLITS):
+    channel = tl.arange(0, PER)
+    total += m * splits * PER
+    sums = tl.zeros((PER,), tl.float32)
+    split = 0
+    while split < splits:
         for place in tl.static_range(4):
-            step = place * PER * BN + place // 2 * S + place % 2
-            acc += tl.load(part + split * SIZE + step, mask=known, other=0.0)
+            acc += tl.load(part + (place * PER * BN + place // 2 * S + place % 2), mask=known, other=0.0)
+        sums += tl.load(total + channel)
+        part += SIZE
+        total += PER
+        split += 1
     tl.store(by_weight + m * (O * C * K * K) + e, acc, mask=known)
-    if tl.program_id(0) == 0:
-        channel = tl.arange(0, PER)
-        sums = tl.zeros((PER,), tl.float32)
-        for split in range(SPLITS):
-            sums += tl.load(total + (m * SPLITS + split) * PER + channel)
-        tl.store(by_bias + m * O + channel, sums, mask=channel < O)
+    tl.store(by_bias + m * O + channel, sums, mask=(channel < O) & (tl.program_id(0) == 0))
 
 
 class Tile(NamedTuple):
@@ -285,17 +288,17 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int) -> tuple
     take = min(channels, max(1, tile.columns // (kernel + 1) ** 2))
     columns = max(16, int(triton.next_power_of_2(take * (kernel + 1) ** 2)))
     takes, steps = triton.cdiv(channels, take), dy[0, 0, 0].numel() * (batch // tile.inner)
-    each = triton.cdiv(steps, _few(PROGRAMS // (takes * models), steps))
+    each = triton.cdiv(steps, max(1, min(steps, PROGRAMS // (takes * models))))
     splits = triton.cdiv(steps, each)
     part, total = x.new_empty(models, splits, takes, 4 * rows, columns), x.new_empty(models, splits, rows)
     _weight_gradient[(takes, splits, models)](
-        x, dy, chosen, part, total, x.stride(0), batch, channels, height, width, outputs, kernel, rows, take, columns,
-        tile.inner, each, num_warps=tile.warps, num_stages=1,
+        x, dy, chosen, part, total, x.stride(0), each, batch, channels, height, width, outputs, kernel, rows, take,
+        columns, tile.inner, num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     by_weight = x.new_empty(models, outputs, channels, kernel, kernel)
     by_bias = x.new_empty(models, outputs)
     _fold[(triton.cdiv(by_weight[0].numel(), 128), models)](
-        part, total, by_weight, by_bias, channels, outputs, kernel, rows, take, columns, splits, 128, num_warps=4
+        part, total, by_weight, by_bias, splits, channels, outputs, kernel, rows, take, columns, 128, num_warps=4
     )
     return by_weight, by_bias
 
@@ -307,8 +310,3 @@ def _rows(channels: int) -> int:
 
 def _row(batch: int) -> int:
     return side_by_side.ROW if batch % side_by_side.ROW == 0 else batch
-
-
-def _few(wanted: int, most: int) -> int:
-    """One of a few numbers, since kernels are compiled for it: 4, 16 or 64, as far as there is work for so many."""
-    return min(most, next((n for n in (64, 16, 4) if n <= wanted), 4))
