@@ -72,6 +72,26 @@ def test_stacked_layers_and_their_gradients(monkeypatch: pytest.MonkeyPatch, mod
 
 
 @needs_triton
+def test_in_tf32_a_pooled_convolution_goes_to_matrix_units(
+    monkeypatch: pytest.MonkeyPatch, models: tuple[Net, Weights]
+) -> None:
+    from fedssd.engines.kernels import matrix_convolution
+
+    net, weights = models
+    asked: list[str] = []
+    for name in ("forward", "weight_gradient"):
+        work = getattr(matrix_convolution, name)
+        monkeypatch.setattr(
+            matrix_convolution, name, lambda *args, _name=name, _work=work: asked.append(_name) or _work(*args)
+        )
+    x = torch.randn(MODELS, 16, 3, 10, 10)
+    found, expected = trained(net, weights, x, "tf32")
+    close(found, expected)
+    assert_same_gradients(found, expected, weights)
+    assert asked == ["forward", "weight_gradient"]  # once for all models; nobody asks for the pixels' gradient
+
+
+@needs_triton
 def test_models_that_share_their_inputs(models: tuple[Net, Weights]) -> None:
     net, weights = models
     x = torch.randn(BATCH, 3, 10, 10)

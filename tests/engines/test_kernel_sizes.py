@@ -13,41 +13,65 @@ pytest.importorskip("triton", reason="the kernels are written in Triton")
 
 SHARED = 99 << 10  # bytes of shared memory a program may have on cards of compute capability 8.6, 8.9 and 12.0
 # In a process of its own: here Triton interprets. Layers larger than any tile, so that no tile is cut to fit them.
-COMPILED = """
+BEGINS = """
 import json
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from fedssd.engines.kernels import linear
+from fedssd.engines.kernels import linear, matrix_convolution as matrix
 
-names = linear._product.arg_names
-pointers = ("a", "b", "gate", "bias", "out", "total")
+
+def shared(kernel, constants, warps, stages):
+    names = kernel.arg_names
+    numbers = {"code": "*i8", "chosen": "*i8", "x_model": "i64", "w_model": "i64", "bias_model": "i64", "each": "i32"}
+    pointers = ("a", "b", "gate", "bias", "out", "total", "x", "w", "dy", "part")
+    types = {n: "constexpr" if n in constants else "*fp32" if n in pointers else numbers.get(n, "i32") for n in names}
+    made = compile(
+        ASTSource(fn=kernel, signature=types, constexprs={(names.index(n),): v for n, v in constants.items()}),
+        target=GPUTarget("cuda", 86, 32),
+        options={"num_warps": warps, "num_stages": stages},
+    )
+    return made.metadata.shared
+
+
+found = {}
+"""
+LINEAR = """
 constants = ("ROWS", "COLUMNS", "INNER", "GATED", "HAS_BIAS", "RELU", "TOTAL", "BR", "BC", "BI", "PRECISION")
-types = {n: "constexpr" if n in constants else "*fp32" if n in pointers else "i32" for n in names}
 passes = {
     "forward": (linear.FORWARD, linear.FORWARD, (False, True, True, False)),
     "input": (linear.INPUT, linear.EXACT_INPUT, (True, False, False, False)),
     "weight": (linear.WEIGHT, linear.WEIGHT, (True, False, False, True)),
 }
-found = {}
 for name, (tf32, exact, switches) in passes.items():
     for precision, tile in (("tf32", tf32), ("ieee", exact)):
         rows = 512 if name == "weight" else 0
         given = dict(zip(constants, (rows, 512, 512, *switches, *tile[:3], precision), strict=True))
-        places = {(names.index(n),): value for n, value in given.items()}
-        made = compile(
-            ASTSource(fn=linear._product, signature=types, constexprs=places),
-            target=GPUTarget("cuda", 86, 32),
-            options={"num_warps": tile.warps, "num_stages": 2},
-        )
-        found[f"{name} {precision}"] = made.metadata.shared
+        found[f"{name} {precision}"] = shared(linear._product, given, tile.warps, 2)
+print(json.dumps(found))
+"""
+MATRIX = """
+for rows in (4, 8, 16):
+    few = dict(B=64, C=3, H=14, W=14, O=rows, K=5, PER=rows)
+    tile = matrix.FORWARD[rows]
+    given = dict(HAS_BIAS=True, RELU=True, SQUARES=tile.squares, BN=tile.columns, BK=tile.inner, ROW=64)
+    found[f"forward {rows}"] = shared(matrix._forward, {**few, **given}, tile.warps, 1)
+    tile = matrix.BACKWARD[rows]
+    given = dict(SQUARES=tile.squares, BN=tile.columns, BO=tile.inner, ROW=64)
+    found[f"input {rows}"] = shared(matrix._input_gradient, {**few, **given}, tile.warps, 1)
+    tile = matrix.WEIGHT[rows]
+    given = dict(TAKE=3, BN=128, BK=tile.inner)
+    found[f"weight {rows}"] = shared(matrix._weight_gradient, {**few, **given}, tile.warps, 1)
 print(json.dumps(found))
 """
 
 
-def test_the_linear_layers_fit_cards_with_less_shared_memory() -> None:
+@pytest.mark.parametrize(("kernels", "passes"), [(LINEAR, 6), (MATRIX, 9)], ids=["linear", "matrix"])
+def test_tiles_fit_cards_with_less_shared_memory(kernels: str, passes: int) -> None:
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    ran = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, env=plain, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", BEGINS + kernels], capture_output=True, text=True, env=plain, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     wanted = json.loads(ran.stdout.splitlines()[-1])
-    assert len(wanted) == 6
+    assert len(wanted) == passes
     assert {name: size for name, size in wanted.items() if size > SHARED} == {}
