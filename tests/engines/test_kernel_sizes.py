@@ -21,6 +21,7 @@ from fedssd.engines.kernels import linear, matrix_convolution as matrix
 
 
 def shared(kernel, constants, warps, stages):
+    kernel = kernel.function
     names = kernel.arg_names
     numbers = {"code": "*i8", "chosen": "*i8", "x_model": "i64", "w_model": "i64", "bias_model": "i64", "each": "i32"}
     pointers = ("a", "b", "gate", "bias", "out", "total", "x", "w", "dy", "part")

@@ -7,10 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedssd.engines.kernels.launching import kernel
+
 BLOCK = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@kernel()
 def _sgd(
     weights, velocity, gradient, lr, momentum, decay, live, live_model, P, LIVE: tl.constexpr, BLOCK: tl.constexpr
 ):

@@ -18,6 +18,7 @@ from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Evaluation, Job, World
 from fedssd.engines.kernels import available, side_by_side, too_large
+from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
 from fedssd.engines.vectorised.arithmetic import PRECISIONS, arithmetic
@@ -82,6 +83,7 @@ class VectorisedEngine:
         self._programs: dict[Any, Program] = {}
         self._size: sizing.Footprint | None = None
         self._evaluated_at_once = len(world.test_y)  # at most; fewer once memory ran out
+        self._evaluated: set[tuple[int, int, int]] = set()  # models, models and samples at once
         self.prepared = 0.0  # seconds that went into compiling and capturing steps
 
     def train(self, jobs: Sequence[Job]) -> list[Trained]:
@@ -124,6 +126,7 @@ class VectorisedEngine:
             block = min(block, self._evaluated_at_once)
             while True:
                 try:
+                    self._rehearse_evaluation(models, width, block)
                     return evaluate(self._net(width), self.world, models, width, block, self.kernels)
                 except torch.OutOfMemoryError:
                     if block == 1:
@@ -131,6 +134,13 @@ class VectorisedEngine:
                 torch.cuda.empty_cache()
                 block = self._evaluated_at_once = block // 2
                 self.notice(f"vectorised: out of memory in evaluation, going on with {block} samples at a time")
+
+    def _rehearse_evaluation(self, models: Tree, width: int, block: int) -> None:
+        """Compile what an evaluation of this size asks of the kernels, the first time it is made."""
+        size = (len(tree.leaves(models)[0]), width, block)
+        if self.kernels and self.world.device.type == "cuda" and size not in self._evaluated:
+            rehearse(lambda: evaluate(self._net(width), self.world, models, width, block, self.kernels))
+            self._evaluated.add(size)
 
     def _has_prepared(self, seconds: float) -> None:
         self.prepared += seconds
@@ -160,7 +170,10 @@ class VectorisedEngine:
             expected = over_models(self._plain, 2, (False, True))(pair, some)
             try:
                 laid = side_by_side.laid(some[None])[0]  # as a step's batches lie
-                found = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))(pair, laid)
+                ours = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))
+                if self.world.device.type == "cuda":
+                    rehearse(lambda: ours(pair, laid))
+                found = ours(pair, laid)
             except Exception as error:  # a model may do anything with what it takes for a tensor
                 why = f"{type(error).__name__}: {_first_line(error)}"
             else:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
+from fedssd.engines.kernels.launching import rehearse, unlaunched
 from fedssd.engines.vectorised.step import Context, State, Step
 from fedssd.engines.vectorised.trace import Checked, record
 
@@ -109,7 +110,11 @@ class Program:
     def _name_figures(self, chunk: Chunk) -> None:
         """Let one model say what it sums up, so that the sums have a place."""
         x, y, mask, target = _map(lambda leaf: leaf[:1], self._at(chunk, 0, 1))
-        self.step.name_figures(self._head(1), self._rows(1), x, y, mask, target)
+
+        def ask() -> None:
+            self.step.name_figures(self._head(1), self._rows(1), x, y, mask, target)
+
+        unlaunched(ask) if self.graphs and self.step.kernels else ask()
         assert self._state is not None
         figures = self._state.params.new_zeros(len(self._state.params), len(self.step.names))
         self._state = self._state._replace(figures=figures)
@@ -164,6 +169,10 @@ class Program:
             self._place.add_(1)
 
         kept: State = _map(torch.clone, state)
+        if self.step.kernels:
+            self._place.zero_()
+            rehearse(once)
+            _store(state, kept)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
