@@ -160,3 +160,22 @@ class Steep(Local):
 @pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
 def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> None:
     assert_same_round(Steep(), pipeline, runs, width)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["fedssd", "fedntd", "moon"])
+def test_kernels_that_are_compiled_ahead_change_no_bit(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run rehearses, the second launches at once; the rehearsal must leave no trace in models or figures."""
+    import fedssd
+    from fedssd.engines.vectorised import engine, program
+
+    keys = {"data": "digits", "model": "cnn-small", "rounds": 2, "epochs": 2, "device": "cuda", "precision": "tf32"}
+    ahead = fedssd.run(method, **keys)  # type: ignore[arg-type]
+    for place in (engine, program):
+        monkeypatch.setattr(place, "rehearse", lambda work: None)
+    monkeypatch.setattr(program, "unlaunched", lambda work: work())
+    at_once = fedssd.run(method, **keys)  # type: ignore[arg-type]
+    for one, other in zip(tree.leaves(ahead.weights), tree.leaves(at_once.weights), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(ahead.rounds, at_once.rounds, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
