@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedssd.core.randomness import below, bits
-from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline, constant
+from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline
 from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.launching import kernel
 
@@ -20,9 +21,9 @@ BLOCK = 1024  # pixels of one program
 
 @kernel(rehearsed=False)
 def _gather(
-    images, index, shifts, mean, std, out, place_of_step, y, mask, y_now, mask_now, batch, per_step, out_batch,
+    images, index, shifts, values, out, place_of_step, y, mask, y_now, mask_now, batch, per_step, out_batch,
     out_sample, out_pixel, STEPPED: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    PAD: tl.constexpr, REFLECT: tl.constexpr, NORMALISE: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
+    PAD: tl.constexpr, REFLECT: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
 ):  # fmt: skip
     # A program makes one row of every channel, for several samples of a batch. With STEPPED, of many steps' visits only
     # those of one step, whose number the device knows; their labels and their part in the batch come along.
@@ -57,9 +58,7 @@ def _gather(
     out += place[None, :].to(tl.int64) * out_sample + (line * W + at) * out_pixel
     for channel in range(C):
         byte = tl.load(images + channel * (H * W), mask=inside, other=0)
-        value = tl.div_rn(byte.to(tl.float32), 255.0)  # divided as IEEE says, so that every engine has the same bits
-        if NORMALISE:
-            value = tl.div_rn(value - tl.load(mean + channel), tl.load(std + channel))
+        value = tl.load(values + channel * 256 + byte)
         tl.store(out + channel * (H * W) * out_pixel, value, mask=known)
 
 
@@ -115,12 +114,18 @@ def _launch(
     mask: Tensor, y_now: Tensor, mask_now: Tensor, per_step: int,
 ) -> None:  # fmt: skip
     channels, height, width = images.shape[1:]
-    mean, std = (constant(values or (0.0,), torch.float32, images.device) for values in (pipeline.mean, pipeline.std))
     groups, batch = out.shape[:2]
     across = int(triton.next_power_of_2(width))
     samples = min(int(triton.next_power_of_2(batch)), max(1, BLOCK // across))
     _gather[(groups, height, triton.cdiv(batch, samples))](
-        images, made.sample, made.shifts, mean, std, out, step, y, mask, y_now, mask_now, batch, per_step,
-        out.stride(0), out.stride(1), out.stride(-1), stepped, channels, height, width, pipeline.pad,
-        pipeline.padding == "reflect", bool(pipeline.mean), samples, across,
+        images, made.sample, made.shifts, _values(pipeline, channels, images.device), out, step, y, mask, y_now,
+        mask_now, batch, per_step, out.stride(0), out.stride(1), out.stride(-1), stepped, channels, height, width,
+        pipeline.pad, pipeline.padding == "reflect", samples, across,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _values(pipeline: Pipeline, channels: int, device: torch.device) -> Tensor:
+    """What the pipeline makes of every byte, [C, 256]: looked up, it costs no division, and has the same bits."""
+    every = torch.arange(256, dtype=torch.uint8, device=device).view(256, 1, 1, 1)
+    return pipeline.test(every.expand(256, channels, 1, 1))[..., 0, 0].t().contiguous()
