@@ -94,7 +94,7 @@ def test_convolution_with_relu_and_pool(
 @settings(few, max_examples=6 if CUDA else 3)
 @given(
     models, st.integers(1, 16 if CUDA else 2), st.integers(1, 16), st.integers(1, 16), st.integers(0, 9),
-    st.integers(0, 9), st.booleans(), st.booleans(), st.booleans(), st.sampled_from((1, 2)),
+    st.integers(0, 9), st.booleans(), st.booleans(), st.booleans(), st.sampled_from((1, 2, 4)),
 )  # fmt: skip
 def test_pooled_convolution_on_matrix_units(
     kernel: int, count: int, rows: int, inputs: int, outputs: int, tall: int, wide: int, relu: bool, biased: bool,

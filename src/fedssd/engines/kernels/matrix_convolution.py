@@ -252,7 +252,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Te
     chosen = torch.empty_like(out, dtype=torch.int8)
     rows = _rows(outputs)
     tile = FORWARD[rows]
-    squares = min(tile.squares, wide)
+    squares = _fitting(tile.squares, wide)
     columns = batch * tall * triton.cdiv(wide, squares)
     _forward[(triton.cdiv(columns, tile.columns), models)](
         x, w, given, out, chosen, x.stride(0), w.stride(0), given.stride(0), batch, channels, height, width, outputs,
@@ -271,7 +271,7 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, sides: torch.Size) -> 
     tall, wide = ((side + 1) // 2 for side in sides)
     rows = _rows(channels)
     tile = BACKWARD[rows]
-    squares = min(tile.squares, wide)
+    squares = _fitting(tile.squares, wide)
     columns = batch * tall * triton.cdiv(wide, squares)
     _input_gradient[(triton.cdiv(columns, tile.columns), models)](
         w, dy, chosen, out, w.stride(0), batch, channels, *sides, outputs, kernel, rows, squares, tile.columns,
@@ -311,3 +311,8 @@ def _rows(channels: int) -> int:
 
 def _row(batch: int) -> int:
     return side_by_side.ROW if batch % side_by_side.ROW == 0 else batch
+
+
+def _fitting(squares: int, most: int) -> int:
+    """So many squares side by side, or the largest power of two that there is room for."""
+    return min(squares, 1 << (most.bit_length() - 1))
