@@ -89,8 +89,22 @@ def test_a_rehearsal_compiles_what_it_does_not_launch_several_at_a_time() -> Non
         (1, {"num_warps": 2}),
         (2, {"num_warps": 2}),
     ]
+    kinds = {args[0] for _, args, _ in asked.compiled}  # what stands for the tensor, whose memory may go
+    assert [(kind.dtype, kind.data_ptr()) for kind in kinds] == [(torch.float32, x.data_ptr() % 16)]
     kernel[(4,)](x, 1)
     assert asked.launched == [((4,), (x, 1), {})]
+
+
+def test_a_kernel_is_compiled_for_what_its_tensors_are() -> None:
+    """Triton takes what stands for a tensor as it takes the tensor."""
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    from triton._C.libtriton import native_specialize_impl
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    for tensor in (torch.zeros(8), torch.zeros(8)[1:], torch.zeros(8, dtype=torch.int8), torch.zeros(8).long()):
+        kind = launching._Kind(tensor.dtype, tensor.data_ptr() % 16)
+        said, expected = (native_specialize_impl(CUDABackend, one, False, True, True) for one in (kind, tensor))
+        assert said == expected
 
 
 def test_what_writes_labels_and_places_runs() -> None:

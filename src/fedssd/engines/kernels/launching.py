@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -49,6 +50,17 @@ def kernel(*, rehearsed: bool = True, **options: Any) -> Callable[[Callable[...,
     return lambda function: Kernel(triton.jit(**options)(function), rehearsed)
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What of a tensor a kernel is compiled for; the tensor itself may go."""
+
+    dtype: torch.dtype
+    beyond: int  # a multiple of sixteen bytes
+
+    def data_ptr(self) -> int:
+        return self.beyond
+
+
 class _Stage:
     """A rehearsal, known by its stream: autograd's own threads launch on it, too, and nobody else does."""
 
@@ -61,10 +73,10 @@ class _Stage:
         return torch.cuda.current_stream() == self._stream
 
     def note(self, function: Any, grid: tuple[int, ...], args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        kinds = tuple((a.dtype, a.data_ptr() % 16) if isinstance(a, Tensor) else a for a in args)
+        kinds = tuple(_Kind(a.dtype, a.data_ptr() % 16) if isinstance(a, Tensor) else a for a in args)
         with self._lock:
             key = (function, kinds, *options.items())
-            self._asked.setdefault(key, lambda: function.warmup(*args, grid=grid, **options))
+            self._asked.setdefault(key, lambda: function.warmup(*kinds, grid=grid, **options))
 
     def compile(self) -> None:
         """All that was asked for. What cannot be compiled says so when it is launched."""
