@@ -14,12 +14,12 @@ from torch import Tensor
 from fedssd.core.randomness import below, bits
 from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline
 from fedssd.engines.kernels import side_by_side
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 
 BLOCK = 1024  # pixels of one program
 
 
-@kernel(rehearsed=False)
+@launched(rehearsed=False)
 def _gather(
     images, index, shifts, values, out, place_of_step, y, mask, y_now, mask_now, batch, per_step, out_batch,
     out_sample, out_pixel, STEPPED: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,

@@ -23,14 +23,14 @@ import triton.language as tl
 from torch import Tensor
 
 from fedssd.engines.kernels import matrix_convolution, side_by_side
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 from fedssd.engines.kernels.layer import MOST, Layer, larger, own
 
 PLAIN, POOLED, GATED = 0, 1, 2  # a slope is stored as it is, pooled with a code, or beside what ReLU let through
 SUMS = 100  # most entries of a weight gradient a thread sums up at once
 
 
-@kernel()
+@launched()
 def _forward(
     x, code, w, bias, out, chosen, x_model, w_model, bias_model,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
@@ -139,7 +139,7 @@ def _forward(
             tl.store(out + place + (OW + 1) * B, q3, mask=here & right & below)
 
 
-@kernel(do_not_specialize=["tiles"])
+@launched(do_not_specialize=["tiles"])
 def _weight_gradient(
     x, dy, code, part, x_model, tiles,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,

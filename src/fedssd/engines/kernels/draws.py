@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedssd.core.randomness import Word, absorb, first_state
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 
 BLOCK, DIMENSIONS = 1024, 4
 
@@ -28,7 +28,7 @@ def _mix(word):
 SIZES = ["shift", "count", "n1", "n2", "n3", "s0", "s1", "s2", "s3", "w0", "w1", "w2", "w3"]
 
 
-@kernel(do_not_specialize=SIZES, rehearsed=False)
+@launched(do_not_specialize=SIZES, rehearsed=False)
 def _absorb(
     state, word, out, shift, count, n1, n2, n3, s0, s1, s2, s3, w0, w1, w2, w3,
     STATE: tl.constexpr, WORD: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,

@@ -39,7 +39,7 @@ class Kernel:
         return launch
 
 
-def kernel(*, rehearsed: bool = True, **options: Any) -> Callable[[Callable[..., None]], Kernel]:
+def launched(*, rehearsed: bool = True, **options: Any) -> Callable[[Callable[..., None]], Kernel]:
     """``triton.jit`` for what is launched.
 
     What a rehearsed kernel would write is left as it lies, and wrong numbers do no harm there; one that writes labels

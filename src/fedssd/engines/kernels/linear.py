@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedssd.engines.kernels import side_by_side
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 
 
 class Tile(NamedTuple):
@@ -28,7 +28,7 @@ FORWARD, INPUT, WEIGHT = Tile(32, 32, 128, 4), Tile(64, 32, 128, 4), Tile(64, 32
 EXACT_INPUT = Tile(64, 32, 64, 4)  # in full float32 the deeper one wants more shared memory than smaller cards have
 
 
-@kernel()
+@launched()
 def _product(
     a, b, gate, bias, out, total, a_model, a_row, a_inner, b_model, b_inner, b_column, gate_model, bias_model, out_row,
     out_column, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GATED: tl.constexpr,

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 
 ROWS, CELLS = 64, 4096  # most samples, and most scores, of one program
 TERMS = 4  # that one mean may sum up
@@ -31,7 +31,7 @@ def _scores(logits, cell, known, K: tl.constexpr, BK: tl.constexpr):
     return z - tl.max(z, 1)[:, None]
 
 
-@kernel()
+@launched()
 def _entropy(logits, y, out, probability, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     k = tl.arange(0, BK)[None, :]
@@ -47,7 +47,7 @@ def _entropy(logits, y, out, probability, count, K: tl.constexpr, BK: tl.constex
     tl.store(probability + cell, power / total[:, None], mask=known)
 
 
-@kernel()
+@launched()
 def _entropy_gradient(probability, y, slope, out, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     p = tl.load(probability + cell, mask=known, other=0.0)
@@ -78,7 +78,7 @@ def entropy_gradient(probability: Tensor, y: Tensor, slope: Tensor) -> Tensor:
     return out
 
 
-@kernel()
+@launched()
 def _square(
     logits, teacher, weight, scale, out, count, INSIDE: tl.constexpr, MEAN: tl.constexpr, K: tl.constexpr,
     BK: tl.constexpr, BR: tl.constexpr,
@@ -94,7 +94,7 @@ def _square(
     tl.store(out + place, total, mask=live)
 
 
-@kernel()
+@launched()
 def _square_gradient(
     logits, teacher, weight, scale, slope, out, count, INSIDE: tl.constexpr, MEAN: tl.constexpr, K: tl.constexpr,
     BK: tl.constexpr, BR: tl.constexpr,
@@ -135,7 +135,7 @@ def weighted_square_gradient(
     return out
 
 
-@kernel()
+@launched()
 def _credible(
     logits, y, credibility, floor, exponent, out, count, credibility_model, K: tl.constexpr, BK: tl.constexpr,
     BR: tl.constexpr,
@@ -166,7 +166,7 @@ def distillation_weights(logits: Tensor, y: Tensor, credibility: Tensor, floor: 
     return out
 
 
-@kernel()
+@launched()
 def _shares(weight, mean, active, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     w = tl.load(weight + cell, mask=known, other=0.0)
@@ -187,7 +187,7 @@ def _sum(term, model, sample, m, row, counts):
     return tl.sum(tl.load(term + m * model + row * sample, mask=counts > 0, other=0.0) * counts)
 
 
-@kernel()
+@launched()
 def _mean(
     mask, a, b, c, d, loss, sums, count, a_model, a_sample, b_model, b_sample, c_model, c_sample, d_model, d_sample,
     N: tl.constexpr, BLOCK: tl.constexpr,
@@ -209,7 +209,7 @@ def _mean(
     tl.store(sums + N, number)
 
 
-@kernel()
+@launched()
 def _mean_gradient(mask, sums, slope, out, count, slope_model, N: tl.constexpr, BLOCK: tl.constexpr):
     m = tl.program_id(0).to(tl.int64)
     row = tl.arange(0, BLOCK)
@@ -250,7 +250,7 @@ def _unit(pointer, cell, known, EPS: tl.constexpr):
     return v / length[:, None], length
 
 
-@kernel()
+@launched()
 def _cosine(a, b, out, count, EPS: tl.constexpr, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     u, _ = _unit(a, cell, known, EPS)
@@ -258,7 +258,7 @@ def _cosine(a, b, out, count, EPS: tl.constexpr, K: tl.constexpr, BK: tl.constex
     tl.store(out + place, tl.sum(u * v, 1), mask=live)
 
 
-@kernel()
+@launched()
 def _cosine_gradient(a, b, slope, out, count, EPS: tl.constexpr, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     _, place, live, cell, known = _rows(count, K, BK, BR)
     u, length = _unit(a, cell, known, EPS)
@@ -284,7 +284,7 @@ def cosine_gradient(a: Tensor, b: Tensor, slope: Tensor, eps: float) -> Tensor:
     return out
 
 
-@kernel()
+@launched()
 def _confusion(logits, y, counts, count, K: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     m, _, live, cell, known = _rows(count, K, BK, BR)
     label = tl.load(y + tl.program_id(0) * BR + tl.arange(0, BR), mask=live, other=0)

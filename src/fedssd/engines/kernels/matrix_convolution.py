@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedssd.engines.kernels import side_by_side
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 from fedssd.engines.kernels.layer import MOST, Layer, larger, own
 
 MOST_ROWS = 16  # channels whose four places are a product's rows
@@ -30,7 +30,7 @@ MOST_INNER = 256  # entries of a patch: the product over them is written out in 
 SAMPLES = 16  # a batch is a multiple of
 
 
-@kernel()
+@launched()
 def _forward(
     x, w, bias, out, chosen, x_model, w_model, bias_model,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
@@ -83,7 +83,7 @@ def _forward(
     tl.store(chosen + m * (B * O * QH * QW) + place, which.to(tl.int8), mask=here)
 
 
-@kernel()
+@launched()
 def _input_gradient(
     w, dy, code, out, w_model,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
@@ -143,7 +143,7 @@ def _input_gradient(
     tl.store(out + place + (W + 1) * B, q3, mask=beside & below)
 
 
-@kernel(do_not_specialize=["each"])
+@launched(do_not_specialize=["each"])
 def _weight_gradient(
     x, dy, code, part, total, x_model, each,
     B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
@@ -185,7 +185,7 @@ def _weight_gradient(
         tl.store(total + (m * tl.num_programs(1) + split) * PER + channel, sums)
 
 
-@kernel(do_not_specialize=["splits"])
+@launched(do_not_specialize=["splits"])
 def _fold(
     part, total, by_weight, by_bias, splits, C: tl.constexpr, O: tl.constexpr, K: tl.constexpr, PER: tl.constexpr,
     TAKE: tl.constexpr, BN: tl.constexpr, BLOCK: tl.constexpr,

@@ -8,12 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 
 BLOCK = 1024
 
 
-@kernel()
+@launched()
 def _pool(x, out, count, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, BP: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BP + tl.arange(0, BP)
     known = place < count
@@ -23,7 +23,7 @@ def _pool(x, out, count, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW:
     tl.store(out + place, tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), mask=known)
 
 
-@kernel()
+@launched()
 def _pool_gradient(
     x, dy, dx, count, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, BP: tl.constexpr
 ):

@@ -7,12 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels.launching import kernel
+from fedssd.engines.kernels.launching import launched
 
 BLOCK = 1024
 
 
-@kernel()
+@launched()
 def _sgd(
     weights, velocity, gradient, lr, momentum, decay, live, live_model, P, LIVE: tl.constexpr, BLOCK: tl.constexpr
 ):
