@@ -72,14 +72,14 @@ def test_stacked_layers_and_their_gradients(monkeypatch: pytest.MonkeyPatch, mod
 
 
 @needs_triton
-def test_in_tf32_a_pooled_convolution_goes_to_matrix_units(
+def test_in_tf32_gradients_of_a_pooled_convolution_go_to_matrix_units(
     monkeypatch: pytest.MonkeyPatch, models: tuple[Net, Weights]
 ) -> None:
     from fedssd.engines.kernels import matrix_convolution
 
     net, weights = models
     asked: list[str] = []
-    for name in ("forward", "weight_gradient"):
+    for name in ("input_gradient", "weight_gradient"):
         work = getattr(matrix_convolution, name)
         monkeypatch.setattr(
             matrix_convolution, name, lambda *args, _name=name, _work=work: asked.append(_name) or _work(*args)
@@ -88,7 +88,7 @@ def test_in_tf32_a_pooled_convolution_goes_to_matrix_units(
     found, expected = trained(net, weights, x, "tf32")
     close(found, expected)
     assert_same_gradients(found, expected, weights)
-    assert asked == ["forward", "weight_gradient"]  # once for all models; nobody asks for the pixels' gradient
+    assert asked == ["weight_gradient"]  # once for all models; nobody asks for the pixels' gradient
 
 
 @needs_triton

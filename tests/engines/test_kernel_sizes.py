@@ -23,7 +23,7 @@ from fedssd.engines.kernels import linear, matrix_convolution as matrix
 def shared(kernel, constants, warps, stages):
     kernel = kernel.function
     names = kernel.arg_names
-    numbers = {"code": "*i8", "chosen": "*i8", "x_model": "i64", "w_model": "i64", "bias_model": "i64", "each": "i32"}
+    numbers = {"code": "*i8", "x_model": "i64", "w_model": "i64", "each": "i32"}
     pointers = ("a", "b", "gate", "bias", "out", "total", "x", "w", "dy", "part")
     types = {n: "constexpr" if n in constants else "*fp32" if n in pointers else numbers.get(n, "i32") for n in names}
     made = compile(
@@ -53,9 +53,6 @@ print(json.dumps(found))
 MATRIX = """
 for rows in (4, 8, 16):
     few = dict(B=64, C=3, H=14, W=14, O=rows, K=5, PER=rows)
-    tile = matrix.FORWARD[rows]
-    given = dict(HAS_BIAS=True, RELU=True, SQUARES=tile.squares, BN=tile.columns, BK=tile.inner, ROW=64)
-    found[f"forward {rows}"] = shared(matrix._forward, {**few, **given}, tile.warps, 1)
     tile = matrix.BACKWARD[rows]
     given = dict(SQUARES=tile.squares, BN=tile.columns, BO=tile.inner, ROW=64)
     found[f"input {rows}"] = shared(matrix._input_gradient, {**few, **given}, tile.warps, 1)
@@ -66,7 +63,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(("kernels", "passes"), [(LINEAR, 6), (MATRIX, 9)], ids=["linear", "matrix"])
+@pytest.mark.parametrize(("kernels", "passes"), [(LINEAR, 6), (MATRIX, 6)], ids=["linear", "matrix"])
 def test_tiles_fit_cards_with_less_shared_memory(kernels: str, passes: int) -> None:
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run(

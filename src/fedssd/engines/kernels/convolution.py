@@ -8,6 +8,8 @@ output pixels: it keeps their sums for several output channels in registers, loa
 for each input channel, and multiplies and adds in float32. The pool is then a comparison of four registers, and what it
 chose is a byte a square (4 where ReLU let nothing through), so backwards no full-size gradient is ever written.
 
+Backwards, with a pool and in TF32, ``matrix_convolution`` is faster.
+
 In memory a batch's samples lie side by side: [C, H, W, B] for each model, behind a tensor that says [B, C, H, W]. So
 the threads of a warp, which have the same square of neighbouring samples, read neighbouring numbers, whatever the
 sides; with an image's rows side by side they would read every second number of several rows.
@@ -241,8 +243,6 @@ PROGRAMS = (2048, 8192)  # of a weight gradient: enough for one wave, and to eve
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
     """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> [M, B, O, …], and what the
     pool chose; without a pool the output again, which says where ReLU let something through."""
-    if matrix_convolution.covers(x.shape, w.shape, layer):
-        return matrix_convolution.forward(x, w, bias, layer)
     x = side_by_side.laid(x)
     outputs, kernel = w.shape[1], w.shape[-1]
     if x.shape[1] > 1 and max(x.shape[2], outputs) * x[0, :, 0].numel() > MOST:

@@ -1,19 +1,22 @@
 # mypy: disable-error-code="no-untyped-def, assignment, index"
 # ruff: noqa: E741
-"""Small convolutions with a 2 × 2 max-pool of many models, each with its own weights, on matrix units in TF32.
+"""Gradients of small pooled convolutions, of many models with their own weights, on matrix units in TF32.
 
-They do what ``convolution`` does, and leave the same for the way back. A matrix unit wants sixteen rows, and such a
-layer has few channels: so the rows of a product are the output channels of all four places of a pool's square. Its
-columns are samples, which lie side by side in memory, and its inner side is the patch that the four places share: the
-weights are read shifted by a pixel for each place, zero where they fall off. The pool then compares four rows of a
-column. Backwards the pooled slope is spread over its square's four places as it is read.
+They do what ``convolution`` does backwards. A matrix unit wants sixteen rows, and such a layer has few channels: so the
+rows of a product are the channels of all four places of a square of pixels, and samples lie side by side in memory. The
+pooled slope is spread over its square's four places as it is read: in float32, without matrix units, three of four
+products would be with zero.
 
-For the weights the inner side is the samples of a square, and a thread reads four of them at once; every place has sums
-of its own, which are shifted and added up when all squares are done.
+For the inputs the columns are samples, and the weights are read shifted by a pixel for each place, zero where they fall
+off. For the weights the inner side is the samples of a square, and a thread reads four of them at once; every place has
+sums of its own, which are shifted and added up when all squares are done.
+
+Forwards nothing is zero, and the float32 kernel is faster.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,64 +26,11 @@ from torch import Tensor
 
 from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.launching import launched
-from fedssd.engines.kernels.layer import MOST, Layer, larger, own
+from fedssd.engines.kernels.layer import MOST, Layer, own
 
 MOST_ROWS = 16  # channels whose four places are a product's rows
-MOST_INNER = 256  # entries of a patch: the product over them is written out in full
+MOST_ENTRIES = 256  # of a patch: larger ones were not tried
 SAMPLES = 16  # a batch is a multiple of
-
-
-@launched()
-def _forward(
-    x, w, bias, out, chosen, x_model, w_model, bias_model,
-    B: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
-    HAS_BIAS: tl.constexpr, RELU: tl.constexpr, PER: tl.constexpr, SQUARES: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, ROW: tl.constexpr,
-):  # fmt: skip
-    # Rows: 4 places × SQUARES side by side × PER output channels. Columns: such squares × ROW samples.
-    m = tl.program_id(1).to(tl.int64)
-    TALL: tl.constexpr = K + 1
-    WIDE: tl.constexpr = K - 1 + 2 * SQUARES
-    QH: tl.constexpr = (H - K + 1) // 2
-    QW: tl.constexpr = (W - K + 1) // 2
-    GROUPS: tl.constexpr = (QW + SQUARES - 1) // SQUARES
-    INNER: tl.constexpr = C * TALL * WIDE
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
-    group = n // ROW % (QH * GROUPS)
-    sample = n // (ROW * QH * GROUPS) * ROW + n % ROW
-    known = n < B * QH * GROUPS
-    up, new = group // GROUPS, group % GROUPS * SQUARES
-    left = tl.minimum(new, QW - SQUARES)  # the last group may begin with squares that are done already
-    corner = x + m * x_model + tl.where(known, sample + (2 * up * W + 2 * left) * B, 0)
-    row = tl.arange(0, 4 * SQUARES * PER)
-    o, down, right = row % PER, row // (2 * SQUARES * PER), row // (SQUARES * PER) % 2 + row // PER % SQUARES * 2
-    weights = w + m * w_model + (o * (C * K * K) - down * K - right)
-    acc = tl.zeros((4 * SQUARES * PER, BN), tl.float32)
-    for chunk in tl.static_range((INNER + BK - 1) // BK):
-        k = chunk * BK + tl.arange(0, BK)
-        c, i, j = k // (TALL * WIDE), k // WIDE % TALL, k % WIDE
-        inside = k < INNER
-        patch = tl.load(corner[None, :] + tl.where(inside, ((c * H + i) * W + j) * B, 0)[:, None])
-        y, z = i[None, :] - down[:, None], j[None, :] - right[:, None]
-        there = (o < O)[:, None] & inside[None, :] & (y >= 0) & (y < K) & (z >= 0) & (z < K)
-        weight = tl.load(weights[:, None] + (c * (K * K) + i * K + j)[None, :], mask=there, other=0.0)
-        acc = tl.dot(weight, patch, acc, input_precision="tf32")
-    top, bottom = tl.split(tl.permute(tl.reshape(acc, (2, 2, SQUARES * PER, BN)), (2, 3, 1, 0)))
-    q0, q1 = tl.split(top)
-    q2, q3 = tl.split(bottom)
-    lane = tl.arange(0, SQUARES * PER)
-    channel, beside = lane % PER, lane // PER
-    best = larger(larger(q0, q1), larger(q2, q3))
-    which = tl.where(q0 == best, 0, tl.where(q1 == best, 1, tl.where(q2 == best, 2, 3)))
-    if HAS_BIAS:
-        best += tl.load(bias + m * bias_model + channel, mask=channel < O, other=0.0)[:, None]
-    if RELU:
-        which = tl.where(best > 0, which, 4)
-        best = larger(best, 0.0)
-    place = (channel * (QH * QW) + beside)[:, None] * B + ((up * QW + left) * B + sample)[None, :]
-    here = (channel < O)[:, None] & known[None, :] & (left[None, :] + beside[:, None] >= new[None, :])
-    tl.store(out + m * (B * O * QH * QW) + place, best, mask=here)
-    tl.store(chosen + m * (B * O * QH * QW) + place, which.to(tl.int8), mask=here)
 
 
 @launched()
@@ -188,7 +138,7 @@ def _weight_gradient(
 @launched(do_not_specialize=["splits"])
 def _fold(
     part, total, by_weight, by_bias, splits, C: tl.constexpr, O: tl.constexpr, K: tl.constexpr, PER: tl.constexpr,
-    TAKE: tl.constexpr, BN: tl.constexpr, BLOCK: tl.constexpr,
+    TAKE: tl.constexpr, BN: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
     # A weight's gradient is the sum over splits and places; a place's entry lies shifted by that place.
     m = tl.program_id(1).to(tl.int64)
@@ -197,21 +147,24 @@ def _fold(
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     known = e < O * C * K * K
     o, c, i, j = e // (C * K * K), e // (K * K) % C, e // K % K, e % K
-    part += m * splits * SIZE + (c // TAKE) * (4 * PER * BN) + o * BN + c % TAKE * (S * S) + i * S + j
-    acc = tl.zeros((BLOCK,), tl.float32)
+    split = tl.arange(0, TOGETHER)
+    entry = (c // TAKE) * (4 * PER * BN) + o * BN + c % TAKE * (S * S) + i * S + j
+    part += m * splits * SIZE + split[:, None] * SIZE + entry[None, :]
+    acc = tl.zeros((TOGETHER, BLOCK), tl.float32)
     channel = tl.arange(0, PER)
-    total += m * splits * PER
-    sums = tl.zeros((PER,), tl.float32)
-    split = 0
-    while split < splits:
+    total += m * splits * PER + split[:, None] * PER + channel[None, :]
+    sums = tl.zeros((TOGETHER, PER), tl.float32)
+    while splits > 0:
+        here = (split < splits)[:, None]
         for place in tl.static_range(4):
-            acc += tl.load(part + (place * PER * BN + place // 2 * S + place % 2), mask=known, other=0.0)
-        sums += tl.load(total + channel)
-        part += SIZE
-        total += PER
-        split += 1
-    tl.store(by_weight + m * (O * C * K * K) + e, acc, mask=known)
-    tl.store(by_bias + m * O + channel, sums, mask=(channel < O) & (tl.program_id(0) == 0))
+            shift = place * PER * BN + place // 2 * S + place % 2
+            acc += tl.load(part + shift, mask=here & known[None, :], other=0.0)
+        sums += tl.load(total, mask=here & (channel < O)[None, :], other=0.0)
+        part += TOGETHER * SIZE
+        total += TOGETHER * PER
+        splits -= TOGETHER
+    tl.store(by_weight + m * (O * C * K * K) + e, tl.sum(acc, 0), mask=known)
+    tl.store(by_bias + m * O + channel, tl.sum(sums, 0), mask=(channel < O) & (tl.program_id(0) == 0))
 
 
 class Tile(NamedTuple):
@@ -223,43 +176,22 @@ class Tile(NamedTuple):
     squares: int = 1
 
 
-# By a place's rows. A gradient's inner entries are output channels, each with four places.
-FORWARD = {4: Tile(256, 16, 4), 8: Tile(256, 16, 4), 16: Tile(128, 16, 4)}
-BACKWARD = {4: Tile(256, 4, 4), 8: Tile(256, 4, 4), 16: Tile(128, 4, 4)}
-# Of a weight gradient: entries of patches at most, and samples; with sixteen of these four threads read four each.
-WEIGHT = {4: Tile(128, 16, 1), 8: Tile(128, 16, 1), 16: Tile(128, 16, 2)}
-PROGRAMS = 2048  # of a weight gradient
+# By a place's rows, measured on an H200. Inner entries of an input's gradient are output channels, four places each.
+BACKWARD = {4: Tile(128, 8, 4, 2), 8: Tile(128, 8, 4, 2), 16: Tile(128, 8, 4)}
+# Of a weight gradient: entries of patches at most, and samples.
+WEIGHT = {4: Tile(128, 16, 4), 8: Tile(128, 16, 4), 16: Tile(128, 64, 4)}
+SHARE = 640  # samples of squares a program of a weight gradient sums up: fewer, where programs would be too few
+PROGRAMS, MOST_SPLITS = 512, 64
 
 
 def covers(x: torch.Size, w: torch.Size, layer: Layer) -> bool:
     """Whether this layer is for matrix units: x [M, B, C, H, W], w [M, O, C, K, K]."""
     batch, channels, height, width = x[1:]
     outputs, kernel = w[1], w[-1]
-    few = max(channels, outputs) <= MOST_ROWS and channels * (kernel + 1) ** 2 <= MOST_INNER
+    few = max(channels, outputs) <= MOST_ROWS and channels * (kernel + 1) ** 2 <= MOST_ENTRIES
     small = max(channels, outputs) * batch * height * width <= MOST
     right = layer.precision == "tf32" and layer.pool and layer.padding == 0 and kernel % 2 == 1
     return right and few and small and batch % SAMPLES == 0 and min(height, width) > kernel
-
-
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
-    """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> the pooled [M, B, O, …], and
-    what the pool chose."""
-    x, w, given = side_by_side.laid(x), own(w), own(w if bias is None else bias)
-    models, batch, channels, height, width = x.shape
-    outputs, kernel = w.shape[1], w.shape[-1]
-    tall, wide = (height - kernel + 1) // 2, (width - kernel + 1) // 2
-    out = side_by_side.empty(models, batch, outputs, tall, wide, device=x.device)
-    chosen = torch.empty_like(out, dtype=torch.int8)
-    rows = _rows(outputs)
-    tile = FORWARD[rows]
-    squares = _fitting(tile.squares, wide)
-    columns = batch * tall * triton.cdiv(wide, squares)
-    _forward[(triton.cdiv(columns, tile.columns), models)](
-        x, w, given, out, chosen, x.stride(0), w.stride(0), given.stride(0), batch, channels, height, width, outputs,
-        kernel, bias is not None, layer.relu, rows, squares, tile.columns, tile.inner, _row(batch),
-        num_warps=tile.warps, num_stages=1,
-    )  # fmt: skip
-    return out, chosen
 
 
 def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, sides: torch.Size) -> Tensor:
@@ -288,18 +220,20 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int) -> tuple
     tile = WEIGHT[rows]
     take = min(channels, max(1, tile.columns // (kernel + 1) ** 2))
     columns = max(16, int(triton.next_power_of_2(take * (kernel + 1) ** 2)))
-    takes, steps = triton.cdiv(channels, take), dy[0, 0, 0].numel() * (batch // tile.inner)
-    each = triton.cdiv(steps, max(1, min(steps, PROGRAMS // (takes * models))))
+    inner = math.gcd(batch, tile.inner)
+    takes, steps = triton.cdiv(channels, take), dy[0, 0, 0].numel() * (batch // inner)
+    wanted = max(steps * inner // SHARE, min(PROGRAMS // (takes * models), MOST_SPLITS))
+    each = triton.cdiv(steps, max(1, min(steps, wanted)))
     splits = triton.cdiv(steps, each)
     part, total = x.new_empty(models, splits, takes, 4 * rows, columns), x.new_empty(models, splits, rows)
     _weight_gradient[(takes, splits, models)](
         x, dy, chosen, part, total, x.stride(0), each, batch, channels, height, width, outputs, kernel, rows, take,
-        columns, tile.inner, num_warps=tile.warps, num_stages=1,
+        columns, inner, num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     by_weight = x.new_empty(models, outputs, channels, kernel, kernel)
     by_bias = x.new_empty(models, outputs)
     _fold[(triton.cdiv(by_weight[0].numel(), 128), models)](
-        part, total, by_weight, by_bias, splits, channels, outputs, kernel, rows, take, columns, 128, num_warps=4
+        part, total, by_weight, by_bias, splits, channels, outputs, kernel, rows, take, columns, 128, 8, num_warps=4
     )
     return by_weight, by_bias
 
