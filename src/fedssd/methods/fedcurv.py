@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Batch, ClientData, Local, Reports, Work
+from fedssd.core.contract import Auxiliary, Batch, ClientData, Local, Reports, Work, mean_over
 from fedssd.core.net import Net, Outputs
-from fedssd.core.per_sample import mean_squared_gradient
 from fedssd.core.tree import Tree
 
 
@@ -64,4 +63,12 @@ class FedCurv(Local):
 
 def diagonal_fisher(net: Net, weights: Tree, data: ClientData) -> Tree:
     """The mean over samples of the squared gradient of log p(y|x), one number per parameter."""
-    return mean_squared_gradient(net, weights, data, lambda logits, y: F.cross_entropy(logits, y, reduction="none"))
+
+    def squared_gradient(x: Tensor, y: Tensor) -> Tree:
+        def loss(params: Tree) -> Tensor:
+            logits = net({"params": params, "buffers": weights["buffers"]}, x[None]).logits
+            return F.cross_entropy(logits, y[None])
+
+        return tree.map_tree(torch.square, torch.func.grad(loss)(weights["params"]))
+
+    return mean_over(data, squared_gradient)

@@ -8,7 +8,7 @@ Read :mod:`~fedssd.core.contract.local` first, then :mod:`~fedssd.core.contract.
 in :mod:`~fedssd.core.contract.exchanged`.
 """
 
-from fedssd.core.contract.exchanged import Auxiliary, Batch, ClientData, Reports, ServerState, Work, chunks, mean_over
+from fedssd.core.contract.exchanged import Auxiliary, Batch, ClientData, Reports, ServerState, Work, mean_over
 from fedssd.core.contract.local import Local, Sum, parts_of, uploads_weights
 from fedssd.core.contract.method import Method, meaningless
 from fedssd.core.contract.numbers import numbers_of, with_numbers
@@ -25,7 +25,6 @@ __all__ = [
     "ServerState",
     "Sum",
     "Work",
-    "chunks",
     "mean_over",
     "meaningless",
     "numbers_of",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -50,14 +50,6 @@ class ClientData(NamedTuple):
     at_once: int = 32  # samples that a mean over all of them takes at a time, by default
 
 
-def chunks(data: ClientData, size: int | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """A client's samples, prepared, with their labels and mask: so many at a time, or as many as the data allows."""
-    size = size or data.at_once
-    for first in range(0, data.y.shape[0], size):
-        part = slice(first, first + size)
-        yield data.prepare(data.x[part]), data.y[part], data.mask[part]
-
-
 def mean_over(data: ClientData, function: Callable[[Tensor, Tensor], Tree], chunk: int | None = None) -> Tree:
     """The mean of ``function(x, y)`` over a client's samples, a chunk at a time, as large as the data allows.
 
@@ -65,7 +57,10 @@ def mean_over(data: ClientData, function: Callable[[Tensor, Tensor], Tree], chun
     client would need hundreds of gigabytes at once.
     """
     total: Tree = None
-    for x, y, mask in chunks(data, chunk):
+    chunk = chunk or data.at_once
+    for first in range(0, data.y.shape[0], chunk):
+        part = slice(first, first + chunk)
+        x, y, mask = data.prepare(data.x[part]), data.y[part], data.mask[part]
         values = torch.func.vmap(function)(x, y)
         sums = tree.map_tree(lambda v, m=mask: torch.tensordot(m.to(v.dtype), v, dims=1), values)
         total = sums if total is None else tree.map_tree(torch.add, total, sums)
