@@ -73,7 +73,7 @@ def _gain(found: Rival) -> list[str]:
 
 
 def kernels(round_: int = 25, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> str:
-    on, off = (accuracies(f"{name}/fedssd", round_, seeds) for name in ("fedssd-ten-seeds", "fedssd-kernels-off"))
+    on, off = (accuracies(f"{name}/fedssd", round_, seeds) for name in ("fedssd-kernels-on", "fedssd-kernels-off"))
     lines = ["| seed | kernels on % | kernels off % | difference |", "| ---: | ---: | ---: | ---: |"]
     lines += [f"| {seed} | {on[seed]:.2f} | {off[seed]:.2f} | {on[seed] - off[seed]:+.2f} |" for seed in seeds]
     mean, interval = _gain(pair("off", off, on))
