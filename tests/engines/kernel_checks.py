@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -19,7 +20,8 @@ from fedssd.engines.kernels.net import StackedNet
 MODELS, BATCH = 2, 2
 Weights = dict[str, dict[str, Tensor]]
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="the kernels are written in Triton")
+INTERPRETED = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") == "1"  # conftest sets it
+needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels on the CPU need Triton, and TRITON_INTERPRET=1")
 
 
 def note_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:

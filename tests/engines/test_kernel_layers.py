@@ -16,7 +16,7 @@ from kernel_checks import (
     assert_same_gradients,
     close,
     gradients,
-    needs_triton,
+    needs_interpreter,
     note_calls,
     stacked,
     trained,
@@ -58,7 +58,7 @@ def models() -> tuple[Net, Weights]:
     return Net(Layers()), weights
 
 
-@needs_triton
+@needs_interpreter
 def test_stacked_layers_and_their_gradients(monkeypatch: pytest.MonkeyPatch, models: tuple[Net, Weights]) -> None:
     calls = note_calls(monkeypatch)
     net, weights = models
@@ -71,7 +71,7 @@ def test_stacked_layers_and_their_gradients(monkeypatch: pytest.MonkeyPatch, mod
     ]  # fmt: skip
 
 
-@needs_triton
+@needs_interpreter
 def test_in_tf32_gradients_of_a_pooled_convolution_go_to_matrix_units(
     monkeypatch: pytest.MonkeyPatch, models: tuple[Net, Weights]
 ) -> None:
@@ -91,7 +91,7 @@ def test_in_tf32_gradients_of_a_pooled_convolution_go_to_matrix_units(
     assert asked == ["weight_gradient"]  # once for all models; nobody asks for the pixels' gradient
 
 
-@needs_triton
+@needs_interpreter
 def test_models_that_share_their_inputs(models: tuple[Net, Weights]) -> None:
     net, weights = models
     x = torch.randn(BATCH, 3, 10, 10)
@@ -99,7 +99,7 @@ def test_models_that_share_their_inputs(models: tuple[Net, Weights]) -> None:
     close(found, expected)
 
 
-@needs_triton
+@needs_interpreter
 def test_one_model_asked_about_many_batches(models: tuple[Net, Weights]) -> None:
     net, weights = models
     one, x = tree.row(weights, 0), torch.randn(3, BATCH, 3, 10, 10)
@@ -107,7 +107,7 @@ def test_one_model_asked_about_many_batches(models: tuple[Net, Weights]) -> None
     close(found, expected)
 
 
-@needs_triton
+@needs_interpreter
 def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
     net, weights = models
     one = tree.map_tree(lambda leaf: leaf[0].detach().requires_grad_(True), weights)
@@ -117,7 +117,7 @@ def test_one_model_without_vmap(models: tuple[Net, Weights]) -> None:
         close(ours, theirs)
 
 
-@needs_triton
+@needs_interpreter
 def test_a_convolution_called_with_fewer_arguments() -> None:
     class Called(nn.Module):
         def __init__(self) -> None:
@@ -133,7 +133,7 @@ def test_a_convolution_called_with_fewer_arguments() -> None:
     close(StackedNet(net, "ieee")(weights, x), net(weights, x))
 
 
-@needs_triton
+@needs_interpreter
 @pytest.mark.parametrize("bias", [lambda b: b[::2], lambda b: b[:1].expand(3)], ids=["every second", "one for all"])
 def test_a_bias_with_gaps(bias: Any) -> None:
     class Gaps(nn.Module):
@@ -150,7 +150,7 @@ def test_a_bias_with_gaps(bias: Any) -> None:
     close(found, expected)
 
 
-@needs_triton
+@needs_interpreter
 def test_a_model_may_differentiate() -> None:
     class Forces(nn.Module):
         def __init__(self) -> None:

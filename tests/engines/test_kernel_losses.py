@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_checks import MODELS, close, needs_triton, note_calls
+from kernel_checks import MODELS, close, needs_interpreter, note_calls
 from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
@@ -16,7 +16,7 @@ from fedssd.engines.kernels.net import Losses
 from fedssd.methods.fedssd import distillation_weights, selective_distillation, shares, weighted_square
 
 
-@needs_triton
+@needs_interpreter
 def test_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = note_calls(monkeypatch)
     logits, teacher = torch.randn(MODELS, 4, 3, requires_grad=True), torch.randn(MODELS, 4, 3)
@@ -68,7 +68,7 @@ def test_what_the_losses_kernels_do_not_cover_stays_torchs(monkeypatch: pytest.M
     assert not calls
 
 
-@needs_triton
+@needs_interpreter
 @pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
 @pytest.mark.parametrize(
     "call",

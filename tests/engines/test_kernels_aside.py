@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_checks import BATCH, MODELS, assert_same_gradients, needs_triton, stacked, trained
+from kernel_checks import BATCH, MODELS, assert_same_gradients, needs_interpreter, stacked, trained
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,7 +33,7 @@ class Tied(nn.Module):
         return self.plain(F.linear(x, 2 * self.scaled.weight, self.scaled.bias))
 
 
-@needs_triton
+@needs_interpreter
 @pytest.mark.parametrize("bias", [True, False])
 def test_only_gradients_nobody_adds_to_are_made_aside(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.Size] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_checks import BATCH, MODELS, assert_same_gradients, close, gradients, needs_triton, stacked, trained
+from kernel_checks import BATCH, MODELS, assert_same_gradients, close, gradients, needs_interpreter, stacked, trained
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
@@ -51,7 +51,7 @@ class InPlace(nn.Module):
         return Outputs(self.out(x), x)
 
 
-@needs_triton
+@needs_interpreter
 @pytest.mark.parametrize("pools", [False, True], ids=["plain", "pooled"])
 @pytest.mark.parametrize("activation", IN_PLACE)
 def test_what_follows_a_layer_may_work_in_place(activation: str, pools: bool) -> None:
@@ -75,7 +75,7 @@ def test_what_follows_a_layer_may_work_in_place(activation: str, pools: bool) ->
     close(folded.logits[0].double(), expected[0].logits)
 
 
-@needs_triton
+@needs_interpreter
 def test_what_follows_a_loss_may_work_in_place() -> None:
     logits, teacher = torch.randn(MODELS, 4, 3, requires_grad=True), torch.randn(MODELS, 4, 3)
     y = torch.randint(0, 3, (MODELS, 4))
