@@ -34,12 +34,13 @@ def test_what_to_set_follows_from_the_rows_below() -> None:
         return None
 
     text = advice(page(says))
-    assert "  - MOON leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in text
-    assert "  - FedProx trails FedAvg on #K = 2 (-1.50 [-1.50, -1.50]), #K = 5 (" in text
-    assert (
-        "  - FedSSD is not told apart from FedAvg on #K = 2 (+0.00 [-0.02, +0.02]), #K = 5 (" in text
-    )  # 4.3 · 0.01 / √3
-    assert "  - Not run yet: FedCurv, FedNTD, FedCAD, FedSSD, weight outside the square and plain MSE" in text
+    told, apart = 2 * len(COLUMNS), 3 * len(COLUMNS)
+    assert f"{told} of {apart} intervals leave out zero *, where by chance alone 1 would:" in text  # 0.05 · 15
+    assert "less FedAvg in points over 3 seeds" in text
+    assert f"  | MOON | {' | '.join(['+1.50 [+1.50, +1.50] *'] * len(COLUMNS))} |\n" in text
+    assert f"  | FedProx | {' | '.join(['-1.50 [-1.50, -1.50] *'] * len(COLUMNS))} |\n" in text
+    assert f"  | FedSSD | {' | '.join(['+0.00 [-0.02, +0.02]'] * len(COLUMNS))} |\n" in text  # 4.3 · 0.01 / √3
+    assert f"  | FedCurv | {' | '.join([NOT_RUN] * len(COLUMNS))} |\n" in text
     assert "  | FedSSD | `fedssd.m_max=0.5` | 0.01, 1, 3 | 0.1 |\n" in text
     assert "  - `head=on`: fedavg +2.00 [+2.00, +2.00] *, fedssd-0.5 +2.00 [+2.00, +2.00] *\n" in text
     assert "  - `auxiliary=8`: fedavg +0.10 [+0.10, +0.10] *," in text  # little, and told

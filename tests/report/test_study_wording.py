@@ -75,6 +75,9 @@ def test_columns_of_one_verdict_stand_together() -> None:
         "in points, with 95 % intervals, over 1 to 3 seeds"
     )
     assert leads_on({"e": rival(1.0)}).endswith("over 1 seed")  # type: ignore[arg-type]
+    assert leads_on({"a": level, "b": ahead, "c": level}, brief=True) == (  # type: ignore[arg-type]
+        "is not told apart from FedAvg on a and c; leads FedAvg on b (+12.00 [+9.52, +14.48])"
+    )
 
 
 def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedssd.experiment.study.design import Choice, Tuned
-from fedssd.experiment.study.trials import Settled
+from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
-from fedssd.report.wording import NOT_RUN, code, interval, leads_on, listed, verdict
+from fedssd.report.wording import NOT_RUN, code, interval, seeds_of, verdict
 
 NOTHING = "nothing"
+CHANCE = 0.05  # that a 95 % interval leaves out a zero which is true
 
 
 def advice(evidence: Evidence) -> str:
@@ -27,12 +28,20 @@ def _methods(evidence: Evidence) -> str:
         return ""
     titles = {name: title for name, title in evidence.titles.items() if name != THEIRS}
     leads = {title: evidence.reported_leads(name, settled) for name, title in titles.items()}
-    said = [f"  - {title} {leads_on(found)}." for title, found in leads.items() if found]
-    if not said:
+    every = [lead for found in leads.values() for lead in found.values()]
+    if not every:
         return ""
-    rest = [title for title, found in leads.items() if not found]
-    missing = [f"  - {NOT_RUN.capitalize()}: {listed(rest)}."] if rest else []
-    return "\n".join(["- **Which method**, each at its tuned strength:", *said, *missing]) + "\n"
+    columns = [column.title for column in COLUMNS]
+    rows = [
+        [title, *(interval(found[c]) if c in found else NOT_RUN for c in columns)] for title, found in leads.items()
+    ]
+    told = [lead for lead in every if lead.clear]
+    opening = (
+        f"- **Which method**, each at its tuned strength, less FedAvg in points over {seeds_of(every)}. "
+        f"{len(told)} of {len(every)} intervals leave out zero *, "
+        f"where by chance alone {CHANCE * len(every):.0f} would:"
+    )
+    return f"{opening}\n\n{_indented(table(('method', *columns), rows))}"
 
 
 def _strengths(evidence: Evidence) -> str:

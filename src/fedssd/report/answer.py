@@ -72,7 +72,8 @@ def _report(evidence: Evidence) -> str:
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
     found, gain = evidence.reported_leads(one.name, settled), evidence.ahead(one, settled)
     place = "ahead of FedSSD" if gain.clear else "not told apart from FedSSD"
-    return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {leads_on(found) if found else NOT_RUN}."
+    said = leads_on(found, brief=True) if found else NOT_RUN
+    return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {said}."
 
 
 def _best(evidence: Evidence) -> str:

@@ -64,15 +64,24 @@ def leads(found: Rival) -> str:
     return f"{_stands(found)} FedAvg ({size(found)})"
 
 
-def leads_on(found: Mapping[str, Rival]) -> str:
-    """Where it leads FedAvg and where not, as the rest of a sentence: what has the same verdict stands together."""
+def leads_on(found: Mapping[str, Rival], brief: bool = False) -> str:
+    """Where it leads FedAvg and where not, as the rest of a sentence: what has the same verdict stands together.
+
+    ``brief``: without the intervals that leave it open.
+    """
     where: dict[str, list[str]] = {}
     for title, lead in found.items():
-        where.setdefault(_stands(lead), []).append(f"{title} ({interval(lead).removesuffix(' *')})")
-    counts = sorted({len(lead.gains) for lead in found.values()})
-    seeds = f"{' to '.join(str(count) for count in (counts if len(counts) < 2 else (counts[0], counts[-1])))} seed"
+        size = "" if brief and not lead.clear else f" ({interval(lead).removesuffix(' *')})"
+        where.setdefault(_stands(lead), []).append(f"{title}{size}")
     said = "; ".join(f"{verdict} FedAvg on {listed(places)}" for verdict, places in where.items())
-    return f"{said}: in points, with 95 % intervals, over {seeds}{'' if counts == [1] else 's'}"
+    return said if brief else f"{said}: in points, with 95 % intervals, over {seeds_of(list(found.values()))}"
+
+
+def seeds_of(found: Sequence[Rival]) -> str:
+    """``3 seeds``, or ``1 to 3 seeds`` where differences have more or fewer."""
+    counts = sorted({len(lead.gains) for lead in found})
+    said = " to ".join(str(count) for count in (counts if len(counts) < 2 else (counts[0], counts[-1])))
+    return f"{said} seed{'' if counts == [1] else 's'}"
 
 
 def _stands(found: Rival) -> str:
