@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedssd.engines.vectorised import layout
-from fedssd.engines.vectorised.layout import fitted, idle, ladder, rungs
+from fedssd.engines.vectorised.layout import alike, fitted, idle, ladder, rungs
 
 
 def test_the_ladder_covers_every_step_and_has_six_rungs_at_most() -> None:
@@ -63,3 +63,14 @@ def test_with_a_rung_for_every_width_nobody_who_is_done_goes_along() -> None:
     assert not idle(steps, ladder(5, 16))
     assert idle(steps, ladder(5, 2))
     assert not idle([3, 3], [2])
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=60), st.integers(1, 70))
+def test_who_reads_together_has_about_as_much(counts: list[int], most: int) -> None:
+    samples = sorted(counts, reverse=True)
+    parts = [samples[part] for part in alike(samples, most)]
+    assert [count for part in parts for count in part] == samples
+    for part, after in zip(parts, [*parts[1:], []], strict=True):
+        assert len(part) <= most
+        assert min(part) >= 0.75 * max(part)
+        assert not after or len(part) == most or after[0] < 0.75 * part[0]  # no part ends before it must

@@ -14,6 +14,7 @@ from fedssd.core.net import Net
 from fedssd.core.plan import Plan
 from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.cohort import Cohort, Share, by_run
+from fedssd.engines.vectorised.layout import alike
 from fedssd.engines.vectorised.lift import join, over_models
 from fedssd.engines.vectorised.sizing import Footprint, read_at_once, readers
 from fedssd.engines.vectorised.step import Context, numbered
@@ -133,15 +134,18 @@ def work_of(method: Method, cohort: Cohort, context: Context) -> Work:
 def close(
     method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, size: Footprint
 ) -> tuple[Tree, Tree, Tree]:
-    """After local training: uploads, memories and reports; where members read their data, as many at a time as fit."""
-    device = cohort.world.device
-    at_once = min(readers(size, device), cohort.width) if method.reads_data else cohort.width
-    samples = read_at_once(size, at_once, device)
-    parts = [
-        _close_part(method, net, cohort, context, weights, work, slice(first, first + at_once), samples)
-        for first in range(0, cohort.width, at_once)
+    """After local training: uploads, memories and reports; those who read their data as many at a time as fit, and
+    beside others who have about as much."""
+    device, parts = cohort.world.device, [slice(0, cohort.width)]
+    if method.reads_data:
+        parts = alike([member.samples for member in cohort.members], readers(size, device))
+    found = [
+        _close_part(
+            method, net, cohort, context, weights, work, part, read_at_once(size, part.stop - part.start, device)
+        )
+        for part in parts
     ]
-    got, memories, reports = (join([part[place] for part in parts]) for place in range(3))
+    got, memories, reports = (join([part[place] for part in found]) for place in range(3))
     return got, memories, reports
 
 

@@ -15,6 +15,7 @@ from fedssd.core.contract import Server
 from fedssd.core.plan import Schedule
 from fedssd.engines.base import Job
 
+LEAST_ALIKE = 0.75  # of the largest one's samples, for members that are padded to it
 RUNGS = 6  # widths a batch may shrink through; each costs one captured graph
 CHEAP_RUNGS = 16  # where a width costs no more than a recording
 MOST_ENDS = 100  # places to shrink at that are looked at
@@ -117,6 +118,17 @@ def rungs(steps: Sequence[int], widths: Sequence[int]) -> list[Rung]:
 def idle(steps: Sequence[int], widths: Sequence[int]) -> bool:
     """Whether on some rung a model that is done goes along."""
     return any(steps[width - 1] < last for width, _, last in rungs(steps, widths))
+
+
+def alike(samples: Sequence[int], most: int) -> list[slice]:
+    """Members, the largest first, in parts of at most so many that are padded to the largest and waste little on it."""
+    found: list[slice] = []
+    first = 0
+    for place, count in enumerate(samples):
+        if place - first == most or count < LEAST_ALIKE * samples[first]:
+            found.append(slice(first, place))
+            first = place
+    return [*found, slice(first, len(samples))]
 
 
 def same_program(jobs: Sequence[Job]) -> None:
