@@ -19,14 +19,12 @@ def test_map_keeps_the_shape_and_pairs_the_leaves() -> None:
 
 
 @pytest.mark.quick
-def test_leaves_dot_subtract_and_zeros() -> None:
+def test_leaves_line_subtract_and_zeros() -> None:
     assert [leaf.flatten().tolist() for leaf in tree.leaves(SAMPLE)] == [[1.0, 2.0], [3.0]]
-    assert float(tree.dot(SAMPLE, SAMPLE)) == 1 + 4 + 9
-    assert float(tree.dot({}, {})) == 0
+    assert tree.line(SAMPLE).tolist() == [1.0, 2.0, 3.0]
+    assert tree.line({}).tolist() == []
     assert all(float(leaf.abs().sum()) == 0 for leaf in tree.leaves(tree.subtract(SAMPLE, SAMPLE)))
     assert all(float(leaf.abs().sum()) == 0 for leaf in tree.leaves(tree.zeros_like(SAMPLE)))
-    with pytest.raises(ValueError, match="zip"):
-        tree.dot(SAMPLE, {"a": torch.ones(2)})
 
 
 @pytest.mark.quick

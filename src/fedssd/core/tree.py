@@ -31,14 +31,10 @@ def _walk(tree: Tree) -> Iterator[Tensor]:
         yield tree
 
 
-def dot(left: Tree, right: Tree) -> Tensor:
-    """The inner product ⟨left, right⟩ over all leaves."""
-    pairs = list(zip(leaves(left), leaves(right), strict=True))
-    if not pairs:
-        return torch.zeros(())
-    # All leaves behind one another: one long operation costs less than many short ones.
-    a, b = (torch.cat([leaf.flatten() for leaf in side]) for side in zip(*pairs, strict=True))
-    return (a * b).sum()
+def line(tree: Tree) -> Tensor:
+    """All numbers of a tree behind one another: one long operation costs less than many short ones."""
+    found = [leaf.flatten() for leaf in leaves(tree)]
+    return torch.cat(found) if found else torch.zeros(0)
 
 
 def subtract(left: Tree, right: Tree) -> Tree:

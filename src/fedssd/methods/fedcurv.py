@@ -45,9 +45,9 @@ class FedCurv(Local):
         return self.server_memory(sent["weights"])
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
-        others = {name: tree.subtract(sent[name], memory[name]) for name in memory}
-        squared = tree.map_tree(torch.square, params)
-        return self.lam * (tree.dot(others["fisher"], squared) - 2 * tree.dot(others["fisher_weights"], params))
+        fisher, centre = (tree.line(sent[name]) - tree.line(memory[name]) for name in ("fisher", "fisher_weights"))
+        w = tree.line(params)
+        return self.lam * ((fisher * w - 2 * centre) * w).sum()
 
     def finish(
         self, net: Net, weights: Tree, sent: Tree, memory: Tree, data: ClientData | None, work: Work

@@ -26,5 +26,5 @@ class FedProx(Local):
     mu: float = 0.01
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
-        drift = tree.subtract(params, sent["weights"]["params"])
-        return self.mu / 2 * tree.dot(drift, drift)
+        drift = tree.line(params) - tree.line(sent["weights"]["params"])
+        return self.mu / 2 * drift.square().sum()

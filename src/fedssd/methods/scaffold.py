@@ -37,7 +37,7 @@ class Scaffold(Local):
         return self.server_memory(sent["weights"])
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
-        return tree.dot(tree.subtract(sent["variate"], memory["variate"]), params)
+        return ((tree.line(sent["variate"]) - tree.line(memory["variate"])) * tree.line(params)).sum()
 
     def finish(
         self, net: Net, weights: Tree, sent: Tree, memory: Tree, data: ClientData | None, work: Work
