@@ -24,6 +24,21 @@ def test_figures_are_png_and_pdf_sized_for_a_column(real_runs: Path, tmp_path: P
             assert 0.7 * paper.COLUMN * 300 < width <= 1.03 * paper.COLUMN * 300  # dots at 300 an inch, margins cut
 
 
+@pytest.mark.parametrize("names", [["FedAvg"], ["FedAvg", "MOON"] * 5, ["FedSSD m_max=0.03 square=outside", "mse"] * 4])
+def test_names_of_lines_stand_below_and_within_the_column(names: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure, ((axes,),) = paper._sheet()
+    alone = figure.get_figheight()
+    for name in names:
+        axes.plot([0, 1], [0, 1], label=name)
+    paper._labelled(figure, axes, "round", "accuracy")
+    paper._save(figure, tmp_path / "lines")
+    assert int.from_bytes((tmp_path / "lines.png").read_bytes()[16:20], "big") <= 1.03 * paper.COLUMN * 300
+    box, picture = figure.legends[0].get_window_extent(), axes.get_tightbbox()
+    assert box.y1 <= picture.y0  # no name on a line
+    assert figure.get_figheight() > alone
+
+
 def test_without_matplotlib_one_line_says_what_to_install(
     real_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

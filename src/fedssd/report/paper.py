@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError
 from fedssd.report.content import Content, setting_content
+from fedssd.report.figures import INTERESTING
 from fedssd.report.records import collect
 from fedssd.report.settings import settings
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN = 3.4  # inches
+SAMPLE, LETTER, ROW = 0.4, 0.055, 0.15  # inches of a name: the line before it, each letter, its row
 FORMATS = ("png", "pdf")
 STYLE = {
     "font.size": 8,
@@ -85,16 +87,46 @@ def _curves(key: str, title: str) -> Callable[[Content], Figure | None]:
             axes.plot(rounds, percent, color=method["light"], label=method["name"])
             low, high = ([m + sign * s for m, s in zip(percent, spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(rounds, low, high, color=method["light"], alpha=0.12, linewidth=0)
+        _begin_above_the_start(axes, [method[key] for method in methods])
         return _labelled(figure, axes, "round", title)
 
     return draw
 
 
+def _begin_above_the_start(axes: Axes, curves: Sequence[Content]) -> None:
+    """The first rounds may begin below the picture, as on the page: what comes after them would else be one line."""
+    last = max(curve["rounds"][-1] for curve in curves)
+    later = [
+        (mean + sign * std) / 100
+        for curve in curves
+        for number, mean, std in zip(curve["rounds"], curve["mean"], curve["std"], strict=True)
+        for sign in (-1, 1)
+        if number > INTERESTING * last
+    ]
+    room = max(0.04 * (max(later) - min(later)), 0.5)
+    axes.set_ylim(max(0.0, min(later) - room), min(100.0, max(later) + room))
+
+
 def _labelled(figure: Figure, axes: Axes, x: str, y: str) -> Figure:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.legend(ncols=2)
+    return _named(figure, axes)
+
+
+def _named(figure: Figure, axes: Axes) -> Figure:
+    """The lines' names below the picture, which grows by their rows, in as many columns as fit."""
+    lines, names = axes.get_legend_handles_labels()
+    columns = next(count for count in range(min(4, len(names)), 0, -1) if count == 1 or _width(names, count) <= COLUMN)
+    figure.set_figheight(figure.get_figheight() + ROW * -(-len(names) // columns))
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, handlelength=1.6, columnspacing=1.2)
     return figure
+
+
+def _width(names: Sequence[str], columns: int) -> float:
+    """Inches that so many columns of names take, filled one after another."""
+    rows = -(-len(names) // columns)
+    chunks = (names[first : first + rows] for first in range(0, len(names), rows))
+    return sum(SAMPLE + LETTER * max(map(len, chunk)) for chunk in chunks)
 
 
 def _forgetting(content: Content) -> Figure | None:
@@ -204,8 +236,7 @@ def _distilled(content: Content) -> Figure | None:
                 one.plot(line["rounds"], line["mean"], color=method["light"], label=method["name"])
         one.set_ylabel(titles[name])
     axes[-1][0].set_xlabel("round")
-    axes[-1][0].legend(ncols=2)  # the last panel has every method with a teacher
-    return figure
+    return _named(figure, axes[-1][0])  # the last panel has every method with a teacher
 
 
 def _split(content: Content) -> Figure | None:
@@ -247,6 +278,7 @@ def _cost(key: str, scale: float, title: str) -> Callable[[Content], Figure | No
         for method in content["methods"]:
             cost, percent = [v * scale for v in method[key]], [v / 100 for v in method["global"]["mean"]]
             axes.plot(cost, percent, color=method["light"], label=method["name"])
+        _begin_above_the_start(axes, [method["global"] for method in content["methods"]])
         return _labelled(figure, axes, title, "global accuracy, %")
 
     return draw
