@@ -6,7 +6,8 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,10 @@ class Recipe:
     faults: str = ""
     options: Options = field(default_factory=dict)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Names the numbers the recipe leads to; where and how fast it ran is not part of it."""
-        content = {k: v for k, v in asdict(self).items() if k not in MACHINE}
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in MACHINE}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_toml(self) -> str:
