@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 from xml.etree import ElementTree
 
 import pytest
@@ -98,12 +99,12 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     found = page(says)
     text = found.report()
     assert "**#K = 2** (`--part report --only table2-classes-2`)" in text
-    assert "| FedAvg | 70.40 ± 0.10 (3) ⚑ | – | 49.64 ± 1.64 | +0.00 |" in text  # 20 points from the published
-    assert "| FedAvg | 70.40 ± 0.10 (3) | – | 70.49 ± 0.23 | +0.00 |" in text  # less than one
+    assert "| FedAvg | 70.40 ± 0.10 (3) ⚑ | – | – | 49.64 ± 1.64 | – | – |" in text  # 20 points from the published
+    assert "| FedAvg | 70.40 ± 0.10 (3) | – | – | 70.49 ± 0.23 | – | 100 |" in text  # less than one
     assert text.count("⚑: our FedAvg is more than 1 from the published figure") == len(COLUMNS) - 1
     assert "⚑" not in found.profile()  # as published
-    assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | 53.37 ± 1.52 | +3.73 |" in text
-    assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – |" in text
+    assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | 53.37 ± 1.52 | +3.73 | – |" in text
+    assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – | – | – |" in text
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
     assert ", FedSSD leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in said
     assert "The paper's leads, +3.73 on #K = 2, +1.51 on #K = 5, " in said
@@ -124,7 +125,7 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
         )
         assert row in text
     changed = Page(Study(changes={"epochs": "1"}), Told(says)).report()
-    assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * |\n" in changed
+    assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – |\n" in changed
     assert "paper %" not in changed  # which has no such epochs
     assert "paper %" in Page(Study(changes={"device": "cpu"}), Told(says)).report()
 
@@ -270,3 +271,54 @@ def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Ca
         ("fedavg", "0", "2", "3"),
     ]
     assert len(drifts) == 2 + 2 * 2
+
+
+class Curved(Told):
+    """Told, with a curve for each seed that is reported: FedAvg ends where its second round of three was."""
+
+    curves: ClassVar = {
+        "fedavg": {3: [0.5, 0.6, 0.6], 4: [0.5, 0.7, 0.6], 5: [0.4, 0.7, 0.7]},
+        "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.5, 0.5, 0.6], 5: [0.5, 0.6, 0.6]},
+    }
+
+    def curve(self, trial: Trial, seed: int) -> list[tuple[int, float]]:
+        return list(enumerate(self.curves.get(trial.arm, {}).get(seed, []), 1))
+
+
+def profile_and_report(trial: Trial, _: int) -> float | None:
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    return {"profile": published.get(trial.group), "tune": 60.0, "report": 70.0}.get(trial.part)
+
+
+def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds() -> None:
+    """FedAvg itself in rounds 2, 2 and 2; FedSSD in 1 and 3, and on the last seed never."""
+    text = Page(Study(), Curved(profile_and_report)).report()
+    assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
+    assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
+    assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text
+
+
+def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
+    tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    """A weight of 1, 2, … % of M_max on one column after another, ± 0.5 over two seeds of three."""
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm != "fedssd" or seed == 5:
+                return None
+            place = [column.recipe for column in COLUMNS].index(trial.group)
+            folder = tmp_path / f"{place}-{seed}"
+            weight = (place + 1 + (0.5 if seed == 3 else -0.5)) / 100
+            more = {"distillation": {"weight": weight, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
+            return folder if folder.exists() else write_run(folder, "fedssd", seed, [0.5, 0.6], **more)
+
+    found = Page(Study(), Recorded(profile_and_report))
+    first, *_, last = (column.title for column in COLUMNS)
+    said = answer(found)
+    assert f"it distils least on {first} (1 % of M_max, the global model right in 70 %) and most on {last} (5 %" in said
+    text = found.mechanism_by_column()
+    row = "| 50 ± 0 (2) | 1 ± 0 (2) | 30 ± 0 (2) | 4 ± 0 (2) | 60 ± 0 (2) | 30 ± 0 (2) |"
+    assert f"**{first}**" in text
+    assert f"| FedSSD | 1 ± 0.71 (2) {row}\n" in text  # 0.5 · √2
+    assert "FedAvg" not in text  # which has not been run

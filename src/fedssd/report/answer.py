@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
+from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import OURS, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
@@ -66,7 +69,26 @@ def _report(evidence: Evidence) -> str:
     known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
     if known:
         said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
-    return " ".join([*said, *(_variant(evidence, one, settled) for one in evidence.better(settled))])
+    said += [_variant(evidence, one, settled) for one in evidence.better(settled)]
+    return " ".join([*said, *_why(evidence, settled)])
+
+
+def _why(evidence: Evidence, settled: Settled) -> list[str]:
+    """On which column FedSSD distils least and on which most, and how good the model is there that it distils from."""
+    found = evidence.distilled(settled)
+    if len(found) < 2:
+        return []
+    order = sorted(found, key=lambda pair: pair[1])
+    least, most = (
+        f"on {column.title} ({weight:.2g} % of M_max, the global model right in {right:.0f} %)"
+        for (column, weight), right in ((pair, _right(evidence, pair[0], settled)) for pair in (order[0], order[-1]))
+    )
+    opening = "FedSSD's weights follow how often the global model is right: in the last round it distils"
+    return [f"{opening} least {least} and most {most}."]
+
+
+def _right(evidence: Evidence, column: Column, settled: Settled) -> float:
+    return fmean(evidence.found(evidence.study.reported(column, OURS, settled)).values())
 
 
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:

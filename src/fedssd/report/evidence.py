@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from statistics import fmean, variance
 from typing import NamedTuple
 
@@ -14,8 +16,11 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
+from fedssd.report import mechanism
 from fedssd.report.figures import NAMES
 from fedssd.report.paired import Rival, pair
+from fedssd.report.records import Record, read
+from fedssd.report.tables import Reached, reached
 
 THEIRS = "fedavg"
 
@@ -54,6 +59,27 @@ class Evidence:
     def against(self, ours: Trial, theirs: Trial) -> Rival:
         """One less another, paired by seed."""
         return pair(theirs.arm, self.found(theirs), self.found(ours))
+
+    def records(self, trial: Trial) -> list[Record]:
+        """What its runs wrote down, as far as it has been run."""
+        paths = [self.results.run(trial, seed) for seed in self.study.seeds_for(trial)]
+        return [_record(path).until(trial.recipe.rounds) for path in paths if path is not None]
+
+    def distilled(self, settled: Settled) -> list[tuple[Column, float]]:
+        """FedSSD's mean weight in percent of M_max in the last round, by those columns it was reported on."""
+        weight = next(iter(mechanism.DISTILLED.values()))
+        found = [
+            (column, mechanism.at_the_end(self.records(self.study.reported(column, OURS, settled)), weight))
+            for column in COLUMNS
+        ]
+        return [(column, end) for column, end in found if end is not None]
+
+    def rounds_to(self, ours: Trial, theirs: Trial) -> Reached | None:
+        """T: the rounds after which one first has the other's final accuracy of the same seed, as a median."""
+        pairs = [[self.results.curve(trial, seed) for trial in (ours, theirs)] for seed in self.study.seeds_for(ours)]
+        known = [(curve, final[-1][1]) for curve, final in pairs if curve and final]
+        first = [next((round_ for round_, accuracy in curve if accuracy >= end), None) for curve, end in known]
+        return reached(first, [curve[-1][0] for curve, _ in known])
 
     @property
     def leaders(self) -> list[str]:
@@ -136,3 +162,8 @@ class Evidence:
             shares = [1.0] * len(columns)
         weighted = sum(share * error for share, error in zip(shares, errors, strict=True)) / sum(shares)
         return math.sqrt(weighted / len(columns))
+
+
+@cache
+def _record(path: Path) -> Record:
+    return read(path)

@@ -70,9 +70,14 @@ def curves(runs: Runs, measure: Callable[[Line], float | None]) -> list[Curve]:
 
 def at_the_end(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> float | None:
     """The mean over seeds in the last round."""
-    values = [measure(record.rounds[-1]) for record in runs if record.rounds]
-    known = [value for value in values if value is not None]
+    known = ends(runs, measure)
     return fmean(known) if known else None
+
+
+def ends(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> list[float]:
+    """Of those seeds that have it, in the last round."""
+    values = [measure(record.rounds[-1]) for record in runs if record.rounds]
+    return [value for value in values if value is not None]
 
 
 def picture(runs: Runs) -> str:

@@ -23,7 +23,7 @@ from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
-from fedssd.report.records import Record, read
+from fedssd.report.records import Record
 from fedssd.report.reproduction import FAR_OFF
 from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, spread, verdict
 
@@ -44,6 +44,7 @@ class Page(Evidence):
             "report": self.report,
             "compositions": self.compositions,
             "mechanism": self.mechanism,
+            "mechanism-by-column": self.mechanism_by_column,
             "state": self.state,
         }
 
@@ -183,7 +184,11 @@ class Page(Evidence):
         settled = self.study.settled(self.results)
         if settled is None:
             return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
-        return "\n".join(self._column(column, settled) for column in COLUMNS)
+        note = (
+            "T: after how many rounds a method first has FedAvg's final accuracy of the same seed, as a median; FedAvg "
+            "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it.\n"
+        )
+        return "\n".join([*(self._column(column, settled) for column in COLUMNS), note])
 
     def _column(self, column: Column, settled: Settled) -> str:
         rows = []
@@ -191,8 +196,9 @@ class Page(Evidence):
             accuracies = list(self.found(self.study.reported(column, name, settled)).values())
             found = spread(accuracies) + (self._flag(column, accuracies) if name == THEIRS else "")
             lead = "–" if name == THEIRS else interval(self.reported_lead(column, name, settled))
-            rows.append([title, found, lead, *self._printed(column, name)])
-        heads = ("method", "ours %", "gain over FedAvg [95 %]", "paper %", "paper's gain")
+            reached = self.rounds_to(*(self.study.reported(column, one, settled) for one in (name, THEIRS)))
+            rows.append([title, found, lead, str(reached or "–"), *self._printed(column, name)])
+        heads = ("method", "ours %", "gain over FedAvg [95 %]", "T", "paper %", "paper's gain", "paper's T")
         shown = _flagged(table(heads[: len(rows[0])], rows))
         return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
 
@@ -201,10 +207,11 @@ class Page(Evidence):
         if not self.beside_the_paper:
             return []
         if name not in column.published:
-            return ["–", "–"]
+            return ["–", "–", "–"]
         printed = column.published[name]
         theirs = f"{printed.accuracy:.2f}" + (f" ± {printed.spread:.2f}" if printed.spread is not None else "")
-        return [theirs, f"{printed.accuracy - column.published[THEIRS].accuracy:+.2f}"]
+        gain = "–" if name == THEIRS else f"{printed.accuracy - column.published[THEIRS].accuracy:+.2f}"
+        return [theirs, gain, str(printed.rounds or "–")]
 
     def compositions(self) -> str:
         """Grids on the tuning seeds, then the best of them, and what they are compared with, on the others."""
@@ -252,14 +259,10 @@ class Page(Evidence):
     def runs(self) -> dict[str, list[Record]]:
         """The arms at the base with what they recorded: confirmed, or else of the screen."""
         for part in ("confirm", "screen"):
-            found = {trial.arm: self._records(trial) for trial in self.study.bases(part)}
+            found = {trial.arm: self.records(trial) for trial in self.study.bases(part)}
             if any(found.values()):
                 return {arm: records for arm, records in found.items() if records}
         return {}
-
-    def _records(self, trial: Trial) -> list[Record]:
-        paths = [self.results.run(trial, seed) for seed in self.study.seeds_for(trial)]
-        return [read(path).until(trial.recipe.rounds) for path in paths if path is not None]
 
     def mechanism(self) -> str:
         """What is distilled, forgotten and drifted in the last round, and the figure of all rounds."""
@@ -272,6 +275,21 @@ class Page(Evidence):
             unknown = "–" if title in mechanism.DISTILLED else "not recorded"
             rows.append([title, *(unknown if end is None else f"{end:.3g}" for end in ends)])
         return "![From round to round](images/study-mechanism.svg)\n\n" + table(("in the last round", *runs), rows)
+
+    def mechanism_by_column(self) -> str:
+        """The same of every method that is reported, on every column."""
+        settled = self.study.settled(self.results)
+        found = [] if settled is None else [self._mechanism_on(column, settled) for column in COLUMNS]
+        return "\n".join(part for part in found if part) or f"{NOT_RUN.capitalize()}.\n"
+
+    def _mechanism_on(self, column: Column, settled: Settled) -> str:
+        rows = []
+        for name, title in self.titles.items():
+            records = self.records(self.study.reported(column, name, settled))
+            if records:
+                ends = (mechanism.ends(records, measure) for measure in mechanism.MEASURES.values())
+                rows.append([title, *("–" if not values else spread(values, 3) for values in ends)])
+        return f"**{column.title}**\n\n{table(('in the last round', *mechanism.MEASURES), rows)}" if rows else ""
 
     def state(self) -> str:
         """How much of every part has been run."""
@@ -303,6 +321,7 @@ TITLES: Mapping[str, str] = {
     "report": "Methods",
     "compositions": "Compositions",
     "mechanism": "Mechanism",
+    "mechanism-by-column": "Mechanism, by column",
     "state": "State",
 }
 

@@ -11,11 +11,16 @@ from fedssd.report.paired import Rival
 NOT_RUN = "not run yet"
 
 
-def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation (how many)."""
+def spread(values: Sequence[float], digits: int | None = None) -> str:
+    """Mean ± standard deviation (how many): to a hundredth, or to so many significant digits."""
     if not values:
         return NOT_RUN
-    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "") + f" ({len(values)})"
+    mean, std = fmean(values), stdev(values) if len(values) > 1 else None
+    if digits is None:
+        said = [f"{mean:.2f}", *([] if std is None else [f"{std:.2f}"])]
+    else:
+        said = [f"{mean:.{digits}g}", *([] if std is None else [f"{std:.{digits - 1}g}"])]
+    return f"{' ± '.join(said)} ({len(values)})"
 
 
 def interval(found: Rival) -> str:
