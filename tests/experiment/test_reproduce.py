@@ -148,6 +148,14 @@ def test_a_table_takes_over_what_a_figure_ran(tmp_path: Path, capsys: pytest.Cap
     assert "on digits in its stead" in (reproduced / "table1.tex").read_text()
 
 
+def test_one_column_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table2", "--scale", "small", "--rounds", "1", "--seeds", "1", "--methods", "fedavg"]
+    assert main([*command, "--only", "table2-classes-2", "--out", str(tmp_path / "out"), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 1
+    assert {path.parent.parent.name for path in tmp_path.rglob("summary.json")} == {"table2-classes-2"}
+    assert (tmp_path / "out" / "table2.md").read_text().count("#K = ") == 1
+
+
 def test_other_rounds_are_other_cells_and_both_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduced = small_reproduction(tmp_path)
     for expected in (2, 0):
@@ -230,7 +238,7 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
         (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),
         (["table3", "--part", "screen"], "--part is for the study"),
-        (["table3", "--only", "head"], "--only is for the study"),
+        (["table3", "--only", "head"], "--only expects one of table3-alpha-0.01, table3-alpha-0.1, table3-alpha-0.5"),
         (["table3", "--plan"], "--plan is for the study"),
         (["table1", "--reuse", "nowhere"], "--reuse expects a folder"),
         (["table1", "--dataset", "cifar10"], "cifar10 is not prepared"),

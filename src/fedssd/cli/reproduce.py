@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 EXAMPLES = examples(
     "fedssd reproduce table1 --dataset cifar10               Table 1's first column, three seeds",
+    "fedssd reproduce table2 --only table2-classes-2         one column",
     "fedssd reproduce table2 --seeds 5 --out results/paper   more seeds; what is finished there is not run again",
     "fedssd reproduce all --scale small                      everything on digits, in minutes, on a CPU",
     "fedssd reproduce figure-distribution                    no training: who holds what",
@@ -43,7 +44,11 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     names = ", ".join([*EXPERIMENTS, EVERYTHING])
     add("name", metavar="NAME", help=f"{names}, or {STUDY}: what the paper leaves open")
     add("--part", default=EVERYTHING, metavar="NAME", help=f"of the study: {', '.join(PARTS)} (default: %(default)s)")
-    add("--only", metavar="NAME", help="of a part of the study: one choice, setting, composition, arm or label")
+    add(
+        "--only",
+        metavar="NAME",
+        help="one column, by its recipe's name; of a part of the study one choice, setting, composition, arm or label",
+    )
     add("--plan", action="store_true", help="of the study: say what would run, and run nothing")
     add("--dataset", choices=DATASETS, metavar="NAME", help=f"only the columns on it: {', '.join(DATASETS)}")
     add("--methods", metavar="A,B", help="only these methods (default: all of the table's)")
@@ -75,7 +80,7 @@ def main(args: argparse.Namespace) -> int:
         from fedssd.cli import study
 
         return study.main(args)
-    for flag, given in (("part", args.part != EVERYTHING), ("only", args.only), ("plan", args.plan)):
+    for flag, given in (("part", args.part != EVERYTHING), ("plan", args.plan)):
         if given:
             raise UsageError(f"fedssd reproduce: --{flag} is for the study")
     wanted, small = experiments(args.name), args.scale == "small"
@@ -85,9 +90,11 @@ def main(args: argparse.Namespace) -> int:
     workers = whole("reproduce", "--workers", args.workers)
     methods = _methods(args.methods, wanted)
     found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
-    wanted = [experiment for experiment in wanted if found[experiment.name]]
-    if not wanted:
+    if not any(found.values()):
         raise UsageError(f"fedssd reproduce: {args.name} has no column on {args.dataset}")
+    if args.only is not None:
+        found = _only(args.only, found)
+    wanted = [experiment for experiment in wanted if found[experiment.name]]
     cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
     out = _folder(args.out, small)
     with alone(out):
@@ -125,6 +132,14 @@ def _check_reuse(folders: Sequence[Path]) -> None:
 def _changes(args: argparse.Namespace) -> dict[str, str]:
     given = {} if args.rounds is None else {"rounds": args.rounds}
     return given | settings_given(args.set, "reproduce")
+
+
+def _only(name: str, found: Mapping[str, Sequence[Place]]) -> dict[str, list[Place]]:
+    """That column wherever it is."""
+    known = list(dict.fromkeys(place.column.recipe for places in found.values() for place in places))
+    if name not in known:
+        raise UsageError(f"fedssd reproduce: --only expects one of {', '.join(known)}, got {name!r}")
+    return {table: [place for place in places if place.column.recipe == name] for table, places in found.items()}
 
 
 def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None:
