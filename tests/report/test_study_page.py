@@ -17,7 +17,7 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
-from fedssd.report.answer import answer
+from fedssd.report.answer import answer, short_answer
 from fedssd.report.records import read
 from fedssd.report.study import Page, departs, write_study
 from fedssd.report.wording import NOT_RUN
@@ -31,6 +31,7 @@ def test_without_runs_every_block_says_so() -> None:
         if name != "state":
             assert NOT_RUN in make().lower(), name
     assert answer(empty).startswith("**Not run yet.**")
+    assert short_answer(empty) == answer(empty)
     rows = [line for line in empty.choices().splitlines() if line.startswith("| `")]
     assert len(rows) == sum(len(c.changes) * len(c.arms) for c in empty.study.design.choices)
     assert all(row.endswith(f"| {NOT_RUN} | {NOT_RUN} | – | {NOT_RUN} |") for row in rows)
@@ -115,6 +116,13 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
         f"what of it is FedSSD's, fedssd-decay less fedavg-decay: {lead}." in said
     )
     assert "With the pipeline chosen on FedAvg and a tuned strength" in said
+    titles = [column.title for column in COLUMNS]
+    everywhere = ", ".join(f"{title} (+1.50 [+1.50, +1.50])" for title in titles[:-1])
+    short = short_answer(found)
+    assert (
+        f"FedSSD leads FedAvg on {everywhere} and {titles[-1]} (+1.50 [+1.50, +1.50]): mean gains of +1.50 to" in short
+    )
+    assert "+1.50 points over 3 seeds, where the paper prints +0.64 to +3.73." in short  # 74.40 - 73.76, 53.37 - 49.64
     assert found.profile().count("**chosen**") == 1
     assert found.tuning().count("**chosen**") == len(found.study.design.grids) + len(found.study.design.variants)
     text = found.compositions()

@@ -19,6 +19,7 @@ from fedssd.report.wording import (
     listed,
     published_lead,
     published_leads,
+    seeds_of,
     size,
     spread,
 )
@@ -29,8 +30,16 @@ STAND_IN = "On digits, in the place of CIFAR-10"
 
 def answer(evidence: Evidence) -> str:
     """One paragraph, each sentence as far as there are runs for it."""
+    return _paragraph(evidence, [_base(evidence), _report(evidence), _best(evidence)])
+
+
+def short_answer(evidence: Evidence) -> str:
+    """The same without each column's interval and without variants."""
+    return _paragraph(evidence, [_base(evidence), _short_report(evidence), _best(evidence)])
+
+
+def _paragraph(evidence: Evidence, said: list[str]) -> str:
     on = f"{STAND_IN}. " if evidence.study.small else ""
-    said = [_base(evidence), _report(evidence), _best(evidence)]
     if not any(said):
         return (
             f"{on}**{NOT_RUN.capitalize()}.** The design is fixed and the runs are not made: whether FedSSD leads, "
@@ -71,6 +80,20 @@ def _report(evidence: Evidence) -> str:
         said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
     said += [_variant(evidence, one, settled) for one in evidence.better(settled)]
     return " ".join([*said, *_why(evidence, settled)])
+
+
+def _short_report(evidence: Evidence) -> str:
+    settled = evidence.study.settled(evidence.results)
+    found = {} if settled is None else evidence.reported_leads(OURS, settled)
+    if settled is None or not found:
+        return ""
+    ours = [fmean(lead.gains) for lead in found.values()]
+    printed = [evidence.published(column) for column in COLUMNS if column.title in found]
+    known = [lead for lead in printed if lead is not None]
+    paper = f", where the paper prints {min(known):+.2f} to {max(known):+.2f}" if known else ""
+    said = f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {leads_on(found, brief=True)}"
+    size = f"mean gains of {min(ours):+.2f} to {max(ours):+.2f} points over {seeds_of(list(found.values()))}{paper}"
+    return " ".join([f"{said}: {size}.", *_why(evidence, settled)])
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:

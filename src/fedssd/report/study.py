@@ -18,7 +18,7 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report import mechanism
 from fedssd.report.advice import advice
-from fedssd.report.answer import STAND_IN, answer
+from fedssd.report.answer import STAND_IN, answer, short_answer
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
@@ -35,6 +35,7 @@ class Page(Evidence):
         super().__init__(study, results)
         self.blocks: dict[str, Callable[[], str]] = {
             "answer": lambda: answer(self),
+            "short-answer": lambda: short_answer(self),
             "advice": lambda: advice(self),
             "lead": self.lead,
             "choices": self.choices,
@@ -348,7 +349,7 @@ def write_study(page: Page, out: Path) -> list[Path]:
     study = page.study
     stand_in = f"{STAND_IN}: the figures say nothing about the paper's.\n" if study.small else ""
     opening = [f"{line}\n" for line in (stand_in, departs(study)) if line]
-    blocks = [f"## {TITLES[name]}\n\n{make()}" for name, make in page.blocks.items()]
+    blocks = [f"## {title}\n\n{page.blocks[name]()}" for name, title in TITLES.items()]
     texts = {"chosen.toml": study.choices(page.results).to_toml("written from the runs beside it and those it reused")}
     texts["study.md"] = "".join(opening) + "\n".join(blocks)
     runs = page.runs()
