@@ -33,6 +33,16 @@ def test_nothing_is_promised_before_the_first_round() -> None:
     assert estimate.left() is None
 
 
+@pytest.mark.parametrize(("seconds", "left"), [(2, None), (30, 19 * 30)])
+def test_a_first_round_that_is_mostly_starting_up_promises_nothing(seconds: float, left: float | None) -> None:
+    clock = Clock()
+    estimate = Estimate(clock)
+    estimate.update(0, 20)
+    clock.now += seconds
+    estimate.update(1, 20)
+    assert estimate.left() == left
+
+
 def test_a_steady_pace_and_time_passing() -> None:
     clock = Clock()
     estimate = Estimate(clock)

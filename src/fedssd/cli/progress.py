@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedssd.experiment.events import Event, Listener
 
 EVERY = 5.0  # seconds between lines
+TELLING = 20.0  # seconds of a first round that say something about the next
 WARM_UP = 3  # rounds after which the first one, slowed by starting up, no longer counts
 
 
@@ -36,8 +37,10 @@ class Estimate:
         self.last = (now, done)
 
     def left(self) -> float | None:
-        """Seconds to go; None before the first round has ended."""
+        """Seconds to go; None before the first round has ended, or while a short one, mostly starting up, is all."""
         if self.start is None or self.first is None:
+            return None
+        if self.last[1] - self.start[1] == 1 and self.last[0] - self.start[0] < TELLING:
             return None
         warm = self.last[1] - self.first[1] >= WARM_UP
         since, before = self.first if warm else self.start
