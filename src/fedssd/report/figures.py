@@ -126,7 +126,7 @@ def nice_ticks(low: float, high: float, wanted: int = 6) -> tuple[float, ...]:
     return tuple(round(step * count, 10) for count in range(first, max(last, first + 1) + 1))
 
 
-def _accuracy_scale(curves: Sequence[Curve]) -> Scale:
+def worth_seeing(curves: Sequence[Curve]) -> tuple[float, float]:
     """Percent from the least worth seeing to the greatest; the very first rounds may start below the picture."""
     last = max(curve.rounds[-1] for curve in curves)
     later = [
@@ -137,7 +137,11 @@ def _accuracy_scale(curves: Sequence[Curve]) -> Scale:
     ]
     low, high = max(0.0, min(a for a, _ in later)), min(100.0, max(b for _, b in later))
     room = max(0.04 * (high - low), 0.5)
-    low, high = max(0.0, low - room), min(100.0, high + room)
+    return max(0.0, low - room), min(100.0, high + room)
+
+
+def _accuracy_scale(curves: Sequence[Curve]) -> Scale:
+    low, high = worth_seeing(curves)
     ticks = tuple(tick for tick in nice_ticks(low, high) if low <= tick <= high)
     return Scale(low, high, HEIGHT - BOTTOM, TOP, ticks)
 

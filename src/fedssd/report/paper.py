@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError
 from fedssd.report.content import Content, setting_content
-from fedssd.report.figures import INTERESTING
+from fedssd.report.figures import Curve, worth_seeing
 from fedssd.report.records import collect
 from fedssd.report.settings import settings
 
@@ -87,24 +87,23 @@ def _curves(key: str, title: str) -> Callable[[Content], Figure | None]:
             axes.plot(rounds, percent, color=method["light"], label=method["name"])
             low, high = ([m + sign * s for m, s in zip(percent, spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(rounds, low, high, color=method["light"], alpha=0.12, linewidth=0)
-        _begin_above_the_start(axes, [method[key] for method in methods])
+        _begin_above_the_start(axes, methods, key)
         return _labelled(figure, axes, "round", title)
 
     return draw
 
 
-def _begin_above_the_start(axes: Axes, curves: Sequence[Content]) -> None:
+def _begin_above_the_start(axes: Axes, methods: Sequence[Content], key: str) -> None:
     """The first rounds may begin below the picture, as on the page: what comes after them would else be one line."""
-    last = max(curve["rounds"][-1] for curve in curves)
-    later = [
-        (mean + sign * std) / 100
-        for curve in curves
-        for number, mean, std in zip(curve["rounds"], curve["mean"], curve["std"], strict=True)
-        for sign in (-1, 1)
-        if number > INTERESTING * last
-    ]
-    room = max(0.04 * (max(later) - min(later)), 0.5)
-    axes.set_ylim(max(0.0, min(later) - room), min(100.0, max(later) + room))
+    found = ((method["id"], *(method[key][part] for part in ("rounds", "mean", "std"))) for method in methods)
+    axes.set_ylim(
+        worth_seeing(
+            [
+                Curve(name, tuple(rounds), *(tuple(v / 100 for v in values) for values in (mean, std)))
+                for name, rounds, mean, std in found
+            ]
+        )
+    )
 
 
 def _labelled(figure: Figure, axes: Axes, x: str, y: str) -> Figure:
@@ -278,7 +277,7 @@ def _cost(key: str, scale: float, title: str) -> Callable[[Content], Figure | No
         for method in content["methods"]:
             cost, percent = [v * scale for v in method[key]], [v / 100 for v in method["global"]["mean"]]
             axes.plot(cost, percent, color=method["light"], label=method["name"])
-        _begin_above_the_start(axes, [method["global"] for method in content["methods"]])
+        _begin_above_the_start(axes, content["methods"], "global")
         return _labelled(figure, axes, title, "global accuracy, %")
 
     return draw
