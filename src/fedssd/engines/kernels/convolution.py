@@ -297,7 +297,7 @@ def _launch(
     turned: bool, sides: torch.Size, outputs: int, tiles: tuple[Tile, ...],
 ) -> None:  # fmt: skip
     models, batch, channels = x.shape[:3]
-    row = side_by_side.ROW if batch % side_by_side.ROW == 0 else batch
+    row = side_by_side.row(batch)
     height, width = (side if layer.pool else (side + 1) // 2 for side in out.shape[-2:])
     for tile in tiles:
         group = _group(outputs, tile.channels)

@@ -207,7 +207,7 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, sides: torch.Size) -> 
     columns = batch * tall * triton.cdiv(wide, squares)
     _input_gradient[(triton.cdiv(columns, tile.columns), models)](
         w, dy, chosen, out, w.stride(0), batch, channels, *sides, outputs, kernel, rows, squares, tile.columns,
-        tile.inner, _row(batch), num_warps=tile.warps, num_stages=1,
+        tile.inner, side_by_side.row(batch), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
 
@@ -241,10 +241,6 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int) -> tuple
 def _rows(channels: int) -> int:
     """Rows of a product for one place: a power of two, and with four places at least sixteen."""
     return max(4, int(triton.next_power_of_2(channels)))
-
-
-def _row(batch: int) -> int:
-    return side_by_side.ROW if batch % side_by_side.ROW == 0 else batch
 
 
 def _fitting(squares: int, most: int) -> int:

@@ -21,6 +21,11 @@ def empty(models: int, batch: int, *sample: int, device: torch.device) -> Tensor
     return torch.empty_strided((models, batch, *sample), (whole, 1, *reversed(within)), device=device)
 
 
+def row(batch: int) -> int:
+    """How many samples of a batch kernels take together."""
+    return ROW if batch % ROW == 0 else batch
+
+
 def lies_so(x: Tensor) -> bool:
     """Whether each model's samples already lie side by side."""
     return x[0].movedim(0, -1).is_contiguous()
