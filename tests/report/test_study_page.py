@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 from xml.etree import ElementTree
 
 import pytest
@@ -32,7 +31,7 @@ def test_without_runs_every_block_says_so() -> None:
             assert NOT_RUN in make().lower(), name
     assert answer(empty).startswith("**Not run yet.**")
     assert short_answer(empty) == answer(empty)
-    rows = [line for line in empty.choices().splitlines() if line.startswith("| `")]
+    rows = [line for line in empty.blocks["choices"]().splitlines() if line.startswith("| `")]
     assert len(rows) == sum(len(c.changes) * len(c.arms) for c in empty.study.design.choices)
     assert all(row.endswith(f"| {NOT_RUN} | {NOT_RUN} | – | {NOT_RUN} |") for row in rows)
 
@@ -56,7 +55,7 @@ def test_the_answer_comes_first_with_its_uncertainty() -> None:
 
 
 def test_the_last_round_stands_beside_the_best() -> None:
-    text = page(confirmed).last_or_best()
+    text = page(confirmed).blocks["last-or-best"]()
     assert text.startswith("Over 100 rounds.")
     assert "| fedavg | 64.00 ± 1.00 (3) | 64.50 ± 1.00 (3) | 0.50 | – | – |" in text
     assert f"| kl | {NOT_RUN} | {NOT_RUN} | – | – | – |" in text
@@ -72,7 +71,7 @@ def test_a_choice_is_compared_with_its_own_arm_at_the_base() -> None:
         return base + seed + (2.0 if trial.label == "head=on" else 0.0)
 
     found = page(says)
-    text = found.choices()
+    text = found.blocks["choices"]()
     assert (
         "| `head=on` | fedavg | 20 | 53.00 ± 1.00 (3) | 51.00 ± 1.00 (3) | +2.00 [+2.00, +2.00] * | raises it |" in text
     )
@@ -81,7 +80,7 @@ def test_a_choice_is_compared_with_its_own_arm_at_the_base() -> None:
         in text
     )
     assert "(`--only weight-decay`)" in text
-    lead = found.lead()
+    lead = found.blocks["lead"]()
     assert "| `head=on` | fedssd-0.5 | 58.00 ± 1.00 (3) | 53.00 ± 1.00 (3) | +5.00 [+5.00, +5.00] * | 20 |" in lead
     # a departure of FedSSD alone is held against FedAvg at the base
     assert "| `fedssd.m_max=1.0` | fedssd | 56.00 ± 1.00 (3) | 51.00 ± 1.00 (3) | +5.00" in lead
@@ -98,12 +97,12 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
         return 70.0 + 0.1 * seed + (1.5 if "fedssd" in trial.recipe.method else 0.0)
 
     found = page(says)
-    text = found.report()
+    text = found.blocks["report"]()
     assert "**#K = 2** (`--part report --only table2-classes-2`)" in text
     assert "| FedAvg | 70.40 ± 0.10 (3) ⚑ | – | – | 49.64 ± 1.64 | – | – |" in text  # 20 points from the published
     assert "| FedAvg | 70.40 ± 0.10 (3) | – | – | 70.49 ± 0.23 | – | 100 |" in text  # less than one
     assert text.count("⚑: our FedAvg is more than 1 from the published figure") == len(COLUMNS) - 1
-    assert "⚑" not in found.profile()  # as published
+    assert "⚑" not in found.blocks["profile"]()  # as published
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | 53.37 ± 1.52 | +3.73 | – |" in text
     assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – | – | – |" in text
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
@@ -123,19 +122,21 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
         f"FedSSD leads FedAvg on {everywhere} and {titles[-1]} (+1.50 [+1.50, +1.50]): mean gains of +1.50 to" in short
     )
     assert "+1.50 points over 3 seeds, where the paper prints +0.64 to +3.73." in short  # 74.40 - 73.76, 53.37 - 49.64
-    assert found.profile().count("**chosen**") == 1
-    assert found.tuning().count("**chosen**") == len(found.study.design.grids) + len(found.study.design.variants)
-    text = found.compositions()
+    assert found.blocks["profile"]().count("**chosen**") == 1
+    assert found.blocks["tuning"]().count("**chosen**") == len(found.study.design.grids) + len(
+        found.study.design.variants
+    )
+    text = found.blocks["compositions"]()
     assert text.count("**chosen**") == 2
     for role, rival in (("the best with FedSSD", "FedAvg"), ("what of it is FedSSD's", "fedavg-decay")):
         row = (
             f"| fedssd-decay | {role} | `lr_decay=0.97` | 71.90 ± 0.10 (3) | fedssd-decay less {rival} | +1.50 [+1.50,"
         )
         assert row in text
-    changed = Page(Study(changes={"epochs": "1"}), Told(says)).report()
+    changed = Page(Study(changes={"epochs": "1"}), Told(says)).blocks["report"]()
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – |\n" in changed
     assert "paper %" not in changed  # which has no such epochs
-    assert "paper %" in Page(Study(changes={"device": "cpu"}), Told(says)).report()
+    assert "paper %" in Page(Study(changes={"device": "cpu"}), Told(says)).blocks["report"]()
 
 
 def test_a_composition_is_held_against_the_same_without_fedssd() -> None:
@@ -154,7 +155,7 @@ def test_a_composition_is_held_against_the_same_without_fedssd() -> None:
     )
     assert "; what of it is FedSSD's, fedssd+scaffold-decay less scaffold-decay: +1.00 points" in said
     assert "; fedssd+scaffold-decay less moon-decay: +0.50 points" in said
-    rows = [[cell.strip() for cell in row.split("|")[5:7]] for row in found.compositions().splitlines()[-5:]]
+    rows = [[cell.strip() for cell in row.split("|")[5:7]] for row in found.blocks["compositions"]().splitlines()[-5:]]
     assert [(names, points[:5]) for names, points in rows] == [
         ("fedssd+scaffold-decay less FedAvg", "+4.00"),
         ("scaffold-decay less FedAvg", "+3.00"),
@@ -181,7 +182,9 @@ def test_a_distance_has_its_standard_error() -> None:
             return published[home] + place + 1 + (seed - 1) * (place % 2 == 0)
         return published[trial.group] - 2 + 3 * (seed - 1) if place < 2 else None
 
-    rows = {row.split("`")[1]: row.split("|")[-3:-1] for row in page(says).profile().splitlines() if "`" in row}
+    rows = {
+        row.split("`")[1]: row.split("|")[-3:-1] for row in page(says).blocks["profile"]().splitlines() if "`" in row
+    }
     at_home = (4 / 7 / 3) ** 0.5
     assert [rows[name][0].strip() for name in names] == [f"{off}.00 ± {at_home:.2f}" for off in range(1, 8)]
     error = ((1 * 4 / 7 / 3 + 4 * 4 * 9 / 3) / (1 + 4 * 4) / 5) ** 0.5
@@ -200,7 +203,7 @@ def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_feds
         return {"profile": published.get(trial.group), "tune": best.get(trial.label, 60.0)}.get(trial.part)
 
     found = page(says)
-    text = found.tuning()
+    text = found.blocks["tuning"]()
     assert "| FedSSD | `fedssd.m_max=0.5` **chosen** | 61.00 ± 0.00 (3) |" in text
     row = "`fedssd.square=outside,fedssd.m_max=0.01` **chosen**, at the grid's edge | 62.00 ± 0.00 (3) |"
     outside = f"| FedSSD, weight outside the square | {row}"
@@ -238,11 +241,11 @@ def test_a_study_of_digits_says_so_and_leaves_the_paper_s_figures_out(tmp_path: 
     said = answer(found)
     assert said.startswith("On digits, in the place of CIFAR-10. Over 3 rounds of our base recipe, FedSSD at M_max = ")
     printed = [cell.accuracy for column in COLUMNS for cell in column.published.values()]
-    for text in (said, found.report()):
+    for text in (said, found.blocks["report"]()):
         assert not any(f"{value:.2f}" in text for value in printed)
         assert "paper %" not in text
         assert "ublished" not in text
-    assert "padding" not in found.choices()  # nothing pads digits
+    assert "padding" not in found.blocks["choices"]()  # nothing pads digits
     assert {row.rsplit("|", 2)[1].strip() for row in found.state().splitlines()[2:]} == {"3"}
     write_study(found, tmp_path)
     flags = "`--scale small`, `--rounds 3`, `--set epochs=1`, `--seeds 0,1,3,4`"
@@ -281,26 +284,28 @@ def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Ca
     assert len(drifts) == 2 + 2 * 2
 
 
-class Curved(Told):
-    """Told, with a curve for each seed that is reported: FedAvg ends where its second round of three was."""
-
-    curves: ClassVar = {
-        "fedavg": {3: [0.5, 0.6, 0.6], 4: [0.5, 0.7, 0.6], 5: [0.4, 0.7, 0.7]},
-        "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.5, 0.5, 0.6], 5: [0.5, 0.6, 0.6]},
-    }
-
-    def curve(self, trial: Trial, seed: int) -> list[tuple[int, float]]:
-        return list(enumerate(self.curves.get(trial.arm, {}).get(seed, []), 1))
-
-
 def profile_and_report(trial: Trial, _: int) -> float | None:
     published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
     return {"profile": published.get(trial.group), "tune": 60.0, "report": 70.0}.get(trial.part)
 
 
-def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds() -> None:
+def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
+    tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
     """FedAvg itself in rounds 2, 2 and 2; FedSSD in 1 and 3, and on the last seed never."""
-    text = Page(Study(), Curved(profile_and_report)).report()
+    curves = {
+        "fedavg": {3: [0.5, 0.6, 0.6], 4: [0.5, 0.7, 0.6], 5: [0.4, 0.7, 0.7]},
+        "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.5, 0.5, 0.6], 5: [0.5, 0.6, 0.6]},
+    }
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm not in curves:
+                return None
+            folder = tmp_path / f"{trial.arm}-{seed}"
+            return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
+
+    text = Page(Study(), Recorded(profile_and_report)).blocks["report"]()
     assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
     assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
     assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text

@@ -20,7 +20,7 @@ from fedssd.report import mechanism
 from fedssd.report.figures import NAMES
 from fedssd.report.paired import Rival, pair
 from fedssd.report.records import Record, read
-from fedssd.report.tables import Reached, reached
+from fedssd.report.tables import Reached, first_reaching, reached
 
 THEIRS = "fedavg"
 
@@ -76,10 +76,10 @@ class Evidence:
 
     def rounds_to(self, ours: Trial, theirs: Trial) -> Reached | None:
         """T: the rounds after which one first has the other's final accuracy of the same seed, as a median."""
-        pairs = [[self.results.curve(trial, seed) for trial in (ours, theirs)] for seed in self.study.seeds_for(ours)]
-        known = [(curve, final[-1][1]) for curve, final in pairs if curve and final]
-        first = [next((round_ for round_, accuracy in curve if accuracy >= end), None) for curve, end in known]
-        return reached(first, [curve[-1][0] for curve, _ in known])
+        ends = {record.summary["seed"]: record.rounds[-1]["global"]["acc"] for record in self.records(theirs)}
+        known = [record for record in self.records(ours) if record.summary["seed"] in ends]
+        first = [first_reaching(record.rounds, ends[record.summary["seed"]]) for record in known]
+        return reached(first, [ours.recipe.rounds] * len(known))
 
     @property
     def leaders(self) -> list[str]:

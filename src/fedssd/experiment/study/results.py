@@ -59,11 +59,6 @@ class Results:
         """The folder of a finished run."""
         return self.find(trial.cell(seed))
 
-    def curve(self, trial: Trial, seed: int) -> list[tuple[int, float]]:
-        """Every evaluated round with the global model's accuracy; none where it has not been run."""
-        run = self.run(trial, seed)
-        return [] if run is None else [point for point in _curve(run) if point[0] <= trial.recipe.rounds]
-
     def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "") -> dict[int, float]:
         """Percent, by those seeds that are finished: of the ``last`` round, the ``best``, or the mean of the ``late``.
 
@@ -73,9 +68,11 @@ class Results:
         kind = which or ("late" if trial.part in BY_LATE_ROUNDS else "last")
         key = (*made(trial.recipe), tuple(seeds), kind)
         if key not in self._measured:  # a page asks for the same ones hundreds of times
-            found = {seed: self.curve(trial, seed) for seed in seeds}
+            found = {seed: self.run(trial, seed) for seed in seeds}
             self._measured[key] = {
-                seed: 100 * MEASURES[kind]([acc for _, acc in curve]) for seed, curve in found.items() if curve
+                seed: 100 * MEASURES[kind]([acc for round_, acc in _curve(run) if round_ <= trial.recipe.rounds])
+                for seed, run in found.items()
+                if run is not None
             }
         return dict(self._measured[key])
 

@@ -1,0 +1,166 @@
+"""The pipeline and strengths that were chosen, and how the methods and compositions end with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from fedssd.experiment.paper import Column
+from fedssd.experiment.study.design import Changes, Tuned, label
+from fedssd.experiment.study.trials import COLUMNS, Settled
+from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.figures import NAMES
+from fedssd.report.markdown import table
+from fedssd.report.reproduction import FAR_OFF
+from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, spread
+
+
+def profile(evidence: Evidence) -> str:
+    """FedAvg with every pipeline, and how far it is from the published, give or take a standard error."""
+    chosen, rows = evidence.study.paper(evidence.results), []
+    home = evidence.home
+    order = [home, *(column for column in COLUMNS if column is not home)]
+    for changes in evidence.study.candidates():
+        found = [list(evidence.found(evidence.study.candidate(changes, column)).values()) for column in order]
+        far = [_distance(evidence, changes, columns) for columns in ([home], COLUMNS)]
+        mark = " **chosen**" if chosen == changes else ""
+        shown = [
+            spread(values) + _flag(evidence, column, values) if values else "–"
+            for column, values in zip(order, found, strict=True)
+        ]
+        rows.append([code(label(changes)) + mark, *shown, *far])
+    published = [f"{column.published[THEIRS].accuracy:.2f}" for column in order]
+    rows.append(["the paper's FedAvg", *published, "0", "0"])
+    heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
+    if chosen is None and not any_run(rows[:-1], 1):
+        return f"{NOT_RUN.capitalize()}.\n"
+    return _flagged(table(heads, rows))
+
+
+def _flag(evidence: Evidence, column: Column, accuracies: Sequence[float]) -> str:
+    """Behind a FedAvg of ours that is far from the published one."""
+    if not evidence.beside_the_paper or not accuracies:
+        return ""
+    return " ⚑" if abs(fmean(accuracies) - column.published[THEIRS].accuracy) > FAR_OFF else ""
+
+
+def _distance(evidence: Evidence, changes: Changes, columns: Sequence[Column]) -> str:
+    far, error = evidence.study.distance(changes, columns, evidence.results), evidence.distance_error(changes, columns)
+    return "–" if far is None else f"{far:.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def tuning(evidence: Evidence) -> str:
+    """Every grid on the tuning seeds, the chosen value marked, variants below the paper's methods."""
+    paper = evidence.study.paper(evidence.results)
+    if paper is None:
+        return f"{NOT_RUN.capitalize()}: it follows from the profile.\n"
+    strengths, variants = (
+        evidence.study.strengths(evidence.results) or {},
+        evidence.study.variants(evidence.results) or {},
+    )
+    best, rows = {**strengths, **variants}, []
+    for one in (*evidence.study.design.grids, *evidence.study.design.variants):
+        chosen = best.get(one.name if one.title else one.key)
+        for value, trial in evidence.study.tried(one, paper).items():
+            found = spread(list(evidence.found(trial).values()))
+            mark = chosen_mark(one.values, value) if chosen == value else ""
+            rows.append([one.title or NAMES[one.name], code(trial.label) + mark, found])
+    if not any_run(rows, 2):
+        return f"{NOT_RUN.capitalize()}.\n"
+    settled = evidence.study.settled(evidence.results)
+    beside = [] if settled is None else [_beside(evidence, one, settled) for one in evidence.study.design.variants]
+    return "\n".join([table(("method", "strength", "accuracy %"), rows), *filter(None, beside)])
+
+
+def _beside(evidence: Evidence, one: Tuned, settled: Settled) -> str:
+    found = evidence.ahead(one, settled)
+    if not found.gains:
+        return ""
+    words = "ends" if fmean(found.gains) > 0 else "does not end"
+    doubt = "" if found.clear else ", not told apart"
+    return f"On the tuning seeds {code(one.name)} {words} above FedSSD, each at its best: {interval(found)}{doubt}.\n"
+
+
+def report(evidence: Evidence) -> str:
+    """Every method with its tuned strength on every column, on seeds nothing was chosen on."""
+    settled = evidence.study.settled(evidence.results)
+    if settled is None:
+        return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
+    note = (
+        "T: after how many rounds a method first has FedAvg's final accuracy of the same seed, as a median; FedAvg "
+        "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it.\n"
+    )
+    return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note])
+
+
+def _column(evidence: Evidence, column: Column, settled: Settled) -> str:
+    rows = []
+    for name, title in evidence.titles.items():
+        accuracies = list(evidence.found(evidence.study.reported(column, name, settled)).values())
+        found = spread(accuracies) + (_flag(evidence, column, accuracies) if name == THEIRS else "")
+        lead = "–" if name == THEIRS else interval(evidence.reported_lead(column, name, settled))
+        reached = evidence.rounds_to(*(evidence.study.reported(column, one, settled) for one in (name, THEIRS)))
+        rows.append([title, found, lead, str(reached or "–"), *_printed(evidence, column, name)])
+    heads = ("method", "ours %", "gain over FedAvg [95 %]", "T", "paper %", "paper's gain", "paper's T")
+    shown = _flagged(table(heads[: len(rows[0])], rows))
+    return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
+
+
+def _printed(evidence: Evidence, column: Column, name: str) -> list[str]:
+    """What the paper has for a method; for digits and changed recipes it has nothing, and no column."""
+    if not evidence.beside_the_paper:
+        return []
+    if name not in column.published:
+        return ["–", "–", "–"]
+    printed = column.published[name]
+    theirs = f"{printed.accuracy:.2f}" + (f" ± {printed.spread:.2f}" if printed.spread is not None else "")
+    gain = "–" if name == THEIRS else f"{printed.accuracy - column.published[THEIRS].accuracy:+.2f}"
+    return [theirs, gain, str(printed.rounds or "–")]
+
+
+def compositions(evidence: Evidence) -> str:
+    """Grids on the tuning seeds, then the best of them, and what they are compared with, on the others."""
+    settled = evidence.study.settled(evidence.results)
+    if settled is None:
+        return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
+    chosen, rows = evidence.study.compositions(evidence.results), []
+    for one in evidence.study.design.compositions:
+        for value in one.values:
+            trial = evidence.study.composed("compose", one, value, settled)
+            mark = chosen_mark(one.values, value) if chosen.get(one.name) == value else ""
+            rows.append([one.name, code(trial.label) + mark, spread(list(evidence.found(trial).values()))])
+    if not any_run(rows, 2):
+        return f"{NOT_RUN.capitalize()}.\n"
+    parts = [table(("composition", "value", "accuracy % on the tuning seeds"), rows)]
+    reported = _best_rows(evidence, settled)
+    heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
+    return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])
+
+
+def _best_rows(evidence: Evidence, settled: Settled) -> list[list[str]]:
+    """Each less FedAvg, then the one with FedSSD less the same without it and less the best without."""
+    best = evidence.best()
+    if best is None:
+        return []
+    base = evidence.study.reported(evidence.home, THEIRS, settled)
+    rivals = [(ours, role, base) for ours, role in best.roles]
+    rivals += [
+        (ours, "what of it is FedSSD's" if theirs == best.control else "", theirs) for ours, theirs in best.differences
+    ]
+    return [
+        [
+            ours.arm,
+            role,
+            code(ours.label),
+            spread(list(evidence.found(ours).values())),
+            f"{ours.arm} less {NAMES.get(theirs.arm, theirs.arm)}",
+            interval(evidence.against(ours, theirs)),
+        ]
+        for ours, role, theirs in rivals
+    ]
+
+
+def _flagged(shown: str) -> str:
+    """With what the flag means below, where there is one."""
+    note = f"⚑: our FedAvg is more than {FAR_OFF:g} from the published figure; read its column with that in mind."
+    return f"{shown}\n{note}\n" if "⚑" in shown else shown
