@@ -172,11 +172,11 @@ def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> N
 def test_kernels_that_are_compiled_ahead_change_no_bit(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run rehearses, the second launches at once; the rehearsal must leave no trace in models or figures."""
     import fedssd
-    from fedssd.engines.vectorised import engine, program
+    from fedssd.engines.vectorised import engine, fit, program
 
     keys = {"data": "digits", "model": "cnn-small", "rounds": 2, "epochs": 2, "device": "cuda", "precision": "tf32"}
     ahead = fedssd.run(method, **keys)  # type: ignore[arg-type]
-    for place in (engine, program):
+    for place in (engine, fit, program):
         monkeypatch.setattr(place, "rehearse", lambda work: None)
     monkeypatch.setattr(program, "unlaunched", lambda work: work())
     at_once = fedssd.run(method, **keys)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
@@ -17,13 +16,14 @@ from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.base import Evaluation, Job, World
-from fedssd.engines.kernels import available, side_by_side, too_large
+from fedssd.engines.kernels import available, too_large
 from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
 from fedssd.engines.vectorised.arithmetic import PRECISIONS, arithmetic
 from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
+from fedssd.engines.vectorised.fit import first_line, misfit
 from fedssd.engines.vectorised.flat import Flat, FlatByType
 from fedssd.engines.vectorised.hooks import Teachers, close, starts, work_of
 from fedssd.engines.vectorised.layout import (
@@ -39,7 +39,7 @@ from fedssd.engines.vectorised.layout import (
     same_program,
     static_part,
 )
-from fedssd.engines.vectorised.lift import TunedNet, join, over_models, take
+from fedssd.engines.vectorised.lift import TunedNet, join, take
 from fedssd.engines.vectorised.program import Chunk, LookUp, Program
 from fedssd.engines.vectorised.step import Context, Step
 
@@ -164,22 +164,10 @@ class VectorisedEngine:
             return
         self._tried = True
         weights = job.method.local.start(job.sent, tree.row(job.memories, 0))
-        pair = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), weights)
         some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
-        with torch.no_grad(), arithmetic(self.world.device, "fp32", benchmark=False):
-            expected = over_models(self._plain, 2, (False, True))(pair, some)
-            try:
-                laid = side_by_side.laid(some[None])[0]  # as a step's batches lie
-                ours = over_models(StackedNet(self._plain, "ieee"), 2, (False, True))
-                if self.world.device.type == "cuda":
-                    rehearse(lambda: ours(pair, laid))
-                found = ours(pair, laid)
-            except Exception as error:  # a model may do anything with what it takes for a tensor
-                why = f"{type(error).__name__}: {_first_line(error)}"
-            else:
-                if all(_alike(*pair) for pair in zip(found, expected, strict=True)):
-                    return
-                why = "it answers otherwise with them"
+        why = misfit(self._plain, weights, some)
+        if not why:
+            return
         self.kernels = False
         self.notice(f"vectorised: our kernels do not fit this model ({why}), going on with PyTorch's layers")
 
@@ -220,7 +208,7 @@ class VectorisedEngine:
             if not (self.kernels and too_large(error)):
                 raise
             self.kernels = False
-            said = f"our kernels do not fit this device ({_first_line(error)}), going on with PyTorch's layers"
+            said = f"our kernels do not fit this device ({first_line(error)}), going on with PyTorch's layers"
         self._programs.clear()
         torch.cuda.empty_cache()
         self.notice(f"vectorised: {said}")
@@ -330,16 +318,6 @@ class VectorisedEngine:
             own = Work(*(column[index] for column in work))
             found.append(Trained(up, own_local, kept, said, own, sums))
         return found
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
-
-
-def _alike(found: Tensor, expected: Tensor) -> bool:
-    """Equal but for rounding."""
-    size = float(expected.abs().max())
-    return torch.allclose(found, expected, rtol=0, atol=1e-3 * size, equal_nan=True)
 
 
 def _check(precision: str, world: World, width: int | None) -> None:
