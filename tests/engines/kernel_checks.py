@@ -21,6 +21,11 @@ MODELS, BATCH = 2, 2
 Weights = dict[str, dict[str, Tensor]]
 
 INTERPRETED = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") == "1"  # conftest sets it
+COMPILED = find_spec("triton") is not None and not INTERPRETED and torch.cuda.is_available()
+PLACE = torch.device("cuda" if COMPILED else "cpu")  # where kernels run in this process
+needs_kernels = pytest.mark.skipif(
+    not INTERPRETED and not COMPILED, reason="no Triton, or neither a GPU nor its interpreter"
+)
 needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels on the CPU need Triton, and TRITON_INTERPRET=1")
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from kernel_checks import close, needs_interpreter
+from kernel_checks import PLACE, close, needs_kernels
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
@@ -52,12 +52,13 @@ def assert_same_round(
     """A round of two clients a run, with kernels and without; nothing is said, unless ``notices`` are wanted."""
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (samples, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (samples,))
+    x, y = x.to(PLACE), y.to(PLACE)
     world = World(x, y, x, y, 3, pipeline)
-    net, method = Net(module()), Method(local, solver=solver or SGD())
-    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module()))
+    net, method = Net(module().to(PLACE)), Method(local, solver=solver or SGD())
+    weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module().to(PLACE)))
     auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
     sent = open_round(net, method, first_state(method, weights), auxiliary)
-    rows = [torch.arange(samples * 5 // 12), torch.arange(samples * 5 // 12, samples)]
+    rows = list(torch.arange(samples, device=PLACE).split([samples * 5 // 12, samples - samples * 5 // 12]))
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
     jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]
     said: list[str] = [] if notices is None else notices
@@ -74,26 +75,26 @@ def assert_same_round(
     assert not said or notices is not None
 
 
-@needs_interpreter
+@needs_kernels
 @pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
 def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
     assert_same_round(build_local(name))
 
 
-@needs_interpreter
+@needs_kernels
 def test_a_teacher_of_many_batches_takes_them_apart_or_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "SMALL", 0)  # here all batches are small, and above went as one
     assert_same_round(build_local("fedssd"))
 
 
-@needs_interpreter
+@needs_kernels
 @pytest.mark.parametrize("name", ["fedssd", pytest.param("moon", marks=pytest.mark.slow)])
 def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
     """Inputs that do not change: a vmap over the models, and in it one over blocks of more samples than a warp has."""
     assert_same_round(build_local(name), Pipeline(mean=(0.5,), std=(0.2,)), samples=84)
 
 
-@needs_interpreter
+@needs_kernels
 @pytest.mark.parametrize("block", [8, 3])
 def test_a_test_set_in_blocks_of_whole_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "EVALUATION_BLOCKS", (block,))
@@ -101,12 +102,12 @@ def test_a_test_set_in_blocks_of_whole_rows(block: int, monkeypatch: pytest.Monk
     assert_same_round(Local())  # 12 samples: a block of 8, and one of 4 that is filled up; or four that are no row
 
 
-@needs_interpreter
+@needs_kernels
 def test_a_solver_with_whole_numbers() -> None:
     assert_same_round(Local(), solver=SGD(lr=1, momentum=0, weight_decay=0))
 
 
-@needs_interpreter
+@needs_kernels
 def test_a_model_whose_features_differ_with_kernels_goes_without() -> None:
 
     class Odd(Tiny):
@@ -122,7 +123,7 @@ def test_a_model_whose_features_differ_with_kernels_goes_without() -> None:
     ]
 
 
-@needs_interpreter
+@needs_kernels
 def test_a_model_that_asks_how_its_images_lie_goes_without() -> None:
 
     class Strict(Tiny):
@@ -159,7 +160,7 @@ class Steep(Local):
         return 0.1 * pull + own.square().sum(-1)
 
 
-@needs_interpreter
+@needs_kernels
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("runs", [1, 2])
 @pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
