@@ -71,9 +71,11 @@ def main() -> None:
     stored = _stored()
     for recipe, method in wanted:
         case = measure(recipe, method, args.epochs, args.precision)
-        stored[f"{recipe}/{method}"] = asdict(case) | {"images_per_second": case.images_per_second}
+        stored[f"{recipe}/{method}"] = (
+            asdict(case) | {"images_per_second": case.images_per_second} | _here(args.precision)
+        )
         print(json.dumps(stored[f"{recipe}/{method}"]), flush=True)
-        _write(stored, args.precision)
+        _write(stored)
 
 
 def measure(name: str, method: str, epochs: int, precision: str) -> Case:
@@ -132,26 +134,30 @@ def _stored() -> dict[str, Any]:
     return found
 
 
-def _write(cases: dict[str, Any], precision: str) -> None:
+def _here(precision: str) -> dict[str, str]:
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    about = {"card": card, "torch": torch.__version__, "commit": source_commit(), "precision": precision}
+    return {"card": card, "torch": torch.__version__, "commit": source_commit(), "precision": precision}
+
+
+def _write(cases: dict[str, Any]) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "large-models.json").write_text(json.dumps({**about, "cases": cases}, indent=1) + "\n")
-    (OUT / "large-models.md").write_text(as_markdown(cases, about))
+    (OUT / "large-models.json").write_text(json.dumps({"cases": cases}, indent=1) + "\n")
+    (OUT / "large-models.md").write_text(as_markdown(cases))
 
 
-def as_markdown(cases: dict[str, Any], about: dict[str, Any]) -> str:
-    """A row for each case."""
+def as_markdown(cases: dict[str, Any]) -> str:
+    """A row for each case, and below where it was measured."""
     heads = "setting | images/s | compiling s | training s, 1st and resumed round | epochs | evaluation s | GiB"
-    lines = [f"| {heads} | MB up a round | hours of three seeds |", "|---|" + "---:|" * 8]
+    lines = [f"| {heads} | MB up a round | hours of three seeds | commit |", "|---|" + "---:|" * 8 + "---|"]
     for name, case in cases.items():
         rounds = ", ".join(f"{value:.1f}" for value in case["train_s"])
         lines.append(
             f"| {name} | {case['images_per_second']:,.0f} | {case['prepare_s']:.0f} | {rounds} | {case['epochs']} | "
-            f"{case['evaluate_s']:.1f} | {case['peak_gib']:.1f} | {case['bytes_up'] / 1e6:,.0f} | {case['hours']:.1f} |"
+            f"{case['evaluate_s']:.1f} | {case['peak_gib']:.1f} | {case['bytes_up'] / 1e6:,.0f} | {case['hours']:.1f} "
+            f"| {case['commit']} |"
         )
-    where = f"{about['card']}, torch {about['torch']}, {about['precision']}, commit {about['commit']}"
-    return "\n".join([*lines, "", f"{where}. Hours: all rounds and epochs of the recipe.", ""])
+    places = dict.fromkeys(f"{case['card']}, torch {case['torch']}, {case['precision']}" for case in cases.values())
+    return "\n".join([*lines, "", f"{'; '.join(places)}. Hours: all rounds and epochs of the recipe.", ""])
 
 
 if __name__ == "__main__":
