@@ -3,8 +3,9 @@
     python benchmarks/cifar10_tables.py
 
 ``fifty-rounds/table.md`` sets the methods that ran for 50 rounds beside FedAvg and FedSSD after 50 of their 100 rounds,
-on the same split and seeds. ``table.md`` and ``table.csv`` beside runs are what ``fedssd compare`` and ``fedssd sweep``
-wrote there, by today's rules. ``kernels.md`` sets FedSSD with our kernels beside PyTorch's layers, seed by seed.
+on the same split and seeds. ``table.md``, ``table.csv`` and ``curves.svg`` beside runs are what ``fedssd compare`` and
+``fedssd sweep`` wrote there, by today's rules. ``kernels.md`` sets FedSSD with our kernels beside PyTorch's layers,
+seed by seed; of the runs without kernels the rounds alone are kept, since their recipes are those of the runs with them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from fedssd.cli.run import setting
+from fedssd.experiment.recipe import load_recipe
+from fedssd.report.figures import learning_curves
 from fedssd.report.paired import Rival, pair
 from fedssd.report.records import Record, read
-from fedssd.report.tables import Table, as_csv, as_markdown, tabulate
+from fedssd.report.tables import as_csv, as_markdown, tabulate
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "cifar10"
 ROUND, SEEDS = 50, (0, 1, 2)
@@ -39,8 +43,12 @@ def accuracies(folder: str, round_: int, seeds: tuple[int, ...]) -> dict[int, fl
 
 
 def after(folder: str, seed: int, round_: int) -> dict[str, dict[str, float]]:
-    lines = (RESULTS / f"{folder}-{seed}" / "rounds.jsonl").read_text().splitlines()[1:]
-    found: dict[str, dict[str, float]] = next(line for line in map(json.loads, lines) if line["round"] == round_)
+    return _round(RESULTS / f"{folder}-{seed}" / "rounds.jsonl", round_)
+
+
+def _round(record: Path, round_: int) -> dict[str, dict[str, float]]:
+    lines = map(json.loads, record.read_text(encoding="utf-8").splitlines()[1:])
+    found: dict[str, dict[str, float]] = next(line for line in lines if line["round"] == round_)
     return found
 
 
@@ -72,8 +80,10 @@ def _gain(found: Rival) -> list[str]:
     return [f"{mean:+.2f}", f"{mean - found.half_width:+.2f} … {mean + found.half_width:+.2f}"]
 
 
-def kernels(round_: int = 25, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> str:
-    on, off = (accuracies(f"{name}/fedssd", round_, seeds) for name in ("fedssd-kernels-on", "fedssd-kernels-off"))
+def kernels(round_: int = 100, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> str:
+    on = accuracies(ROWS["fedssd"], round_, seeds)
+    records = {seed: RESULTS / "fedssd-kernels-off" / f"{seed}.jsonl" for seed in seeds}
+    off = {seed: 100 * _round(record, round_)["global"]["acc"] for seed, record in records.items()}
     lines = ["| seed | kernels on % | kernels off % | difference |", "| ---: | ---: | ---: | ---: |"]
     lines += [f"| {seed} | {on[seed]:.2f} | {off[seed]:.2f} | {on[seed] - off[seed]:+.2f} |" for seed in seeds]
     mean, interval = _gain(pair("off", off, on))
@@ -81,9 +91,9 @@ def kernels(round_: int = 25, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> str:
     return "\n".join(lines) + "\n"
 
 
-def folder_table(folder: Path) -> Table:
-    """The table of a folder's runs, each named after its own folder without the seed."""
-    return tabulate([_named(read(summary.parent)) for summary in sorted(folder.glob("*/summary.json"))])
+def folder_runs(folder: Path) -> list[Record]:
+    """A folder's runs, each named after its own folder without the seed."""
+    return [_named(read(summary.parent)) for summary in sorted(folder.glob("*/summary.json"))]
 
 
 def _named(run: Record) -> Record:
@@ -92,7 +102,12 @@ def _named(run: Record) -> Record:
 
 if __name__ == "__main__":
     for found in sorted(RESULTS.rglob("table.csv")):
-        found.write_text(as_csv(folder_table(found.parent)), encoding="utf-8")
-        found.with_suffix(".md").write_text(as_markdown(folder_table(found.parent)), encoding="utf-8")
+        runs = folder_runs(found.parent)
+        found.write_text(as_csv(tabulate(runs)), encoding="utf-8")
+        found.with_suffix(".md").write_text(as_markdown(tabulate(runs)), encoding="utf-8")
+        curves = found.with_name("curves.svg")
+        if curves.is_file():
+            subtitle = setting(load_recipe(runs[0].folder / "recipe.toml", {}))
+            curves.write_text(learning_curves(runs, subtitle), encoding="utf-8")
     (RESULTS / "fifty-rounds" / "table.md").write_text(fifty_rounds(), encoding="utf-8")
     (RESULTS / "kernels.md").write_text(kernels(), encoding="utf-8")
