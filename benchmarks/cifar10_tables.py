@@ -5,7 +5,7 @@
 ``fifty-rounds/table.md`` sets the methods that ran for 50 rounds beside FedAvg and FedSSD after 50 of their 100 rounds,
 on the same split and seeds. ``table.md``, ``table.csv`` and ``curves.svg`` beside runs are what ``fedssd compare`` and
 ``fedssd sweep`` wrote there, by today's rules. ``kernels.md`` sets FedSSD with our kernels beside PyTorch's layers,
-seed by seed; of the runs without kernels the rounds alone are kept, since their recipes are those of the runs with them.
+seed by seed; of the runs without them the rounds alone are kept, since their recipes are those of the runs with them.
 """
 
 from __future__ import annotations
