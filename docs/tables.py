@@ -59,12 +59,13 @@ def lines() -> list[Line]:
 
 @cache
 def study() -> Page:
-    """The study with all runs of results/, and no choice but those that follow from them."""
+    """The study with all runs of results/; what was chosen before stands while they do not say otherwise."""
+    from fedssd.experiment.study.chosen import load_chosen
     from fedssd.experiment.study.parts import Study
     from fedssd.experiment.study.results import Results
     from fedssd.report.study import Page
 
-    return Page(Study(), Results([ROOT / "results"]))
+    return Page(Study(chosen=load_chosen()), Results([ROOT / "results"]))
 
 
 def files() -> dict[Path, str]:

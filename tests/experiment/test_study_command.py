@@ -101,6 +101,11 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         ),
         (["--only", "fedsdd-outside"], "is in no part of the study (did you mean 'fedssd-outside'?)"),
         (["--part", "screen", "--only", "padding"], "--only expects one of base, head, weight-decay, partial-batch"),
+        (["--pipeline", "head=on"], "the study has no pipeline 'head=on': expected one of head=auto,weight_decay=0.0,"),
+        (
+            ["--part", "screen", "--pipeline", "x"],
+            "for the parts that have one (tune, report, compose, best), got --part",
+        ),
         (["--set", "fedssd.m_max=3"], "the study itself sets fedssd.m_max in some of its recipes"),
         (["--part", "tune"], "follows from part 'profile'"),
         (["--part", "screen", "--only", "hed"], "--only expects one of base, head"),
@@ -126,3 +131,5 @@ def test_mistakes_are_one_line(
 def test_flags_of_the_study_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "table1", "--plan"]) == 2
     assert "--plan is for the study" in capsys.readouterr().err
+    assert main(["reproduce", "table1", "--pipeline", "x"]) == 2
+    assert "--pipeline is for the study" in capsys.readouterr().err

@@ -161,6 +161,8 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
     left = [one for one in content["composition"] if one["name"] != "scaffold-decay"]
     with pytest.raises(UserError, match=r"composes fedssd\+scaffold-decay and not the same without FedSSD: scaffold"):
         understood({**content, "composition": left})
+    with pytest.raises(UserError, match="a pipeline that is none of the profile's: head=off"):
+        understood({**content, "report": {"also": [{"head": "off"}]}})
     with pytest.raises(UserError, match="composes nothing with FedSSD"):
         understood({**content, "composition": content["composition"][:3]})
 

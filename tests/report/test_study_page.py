@@ -139,6 +139,30 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     assert "paper %" in Page(Study(changes={"device": "cpu"}), Told(says)).blocks["report"]()
 
 
+def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
+    """The base is as published and FedSSD level with FedAvg there; with the other pipeline it leads by 2."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    (other,) = Study().also()
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part == "profile":
+            return published[trial.group] + (0.0 if trial.label == label(Study().candidates()[0]) else 1.0)
+        if trial.part not in ("tune", "report"):
+            return None
+        return 70.0 + 0.1 * seed + (2.0 if trial.arm == "fedssd" and trial.pipeline == label(other) else 0.0)
+
+    found = page(says)
+    text = found.blocks["report-beside"]()
+    assert f"**#K = 2** (`--part report --only table2-classes-2 --pipeline {label(other)}`)" in text
+    assert text.count("| FedSSD | 72.40 ± 0.10 (3) | +2.00 [+2.00, +2.00] * |") == len(COLUMNS)
+    assert f"With `{label(other)}` in place of that pipeline, FedSSD leads FedAvg on #K = 2" in answer(found)
+    assert "--pipeline" not in found.blocks["report"]()
+    named = Page(found.study.with_pipeline(label(other)), found.results)
+    assert named.blocks["report"]() in text
+    assert named.blocks["report-beside"]().startswith("None: ")
+    assert departs(named.study) == f"Not as the design has it: `--pipeline {label(other)}`.\n"
+
+
 def test_a_composition_is_held_against_the_same_without_fedssd() -> None:
     """With SCAFFOLD 74, SCAFFOLD alone 73, MOON 73.5: of what it is above FedAvg's 70 one point is FedSSD's."""
     published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}

@@ -49,6 +49,9 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="NAME",
         help="one column, by its recipe's name; of a part of the study one choice, setting, composition, arm or label",
     )
+    add(
+        "--pipeline", metavar="NAME", help="of the study: one of the profile's, as its row has it (default: the chosen)"
+    )
     add("--plan", action="store_true", help="of the study: say what would run, and run nothing")
     add("--dataset", choices=DATASETS, metavar="NAME", help=f"only the columns on it: {', '.join(DATASETS)}")
     add("--methods", metavar="A,B", help="only these methods (default: all of the table's)")
@@ -80,7 +83,11 @@ def main(args: argparse.Namespace) -> int:
         from fedssd.cli import study
 
         return study.main(args)
-    for flag, given in (("part", args.part != EVERYTHING), ("plan", args.plan)):
+    for flag, given in (
+        ("part", args.part != EVERYTHING),
+        ("pipeline", args.pipeline is not None),
+        ("plan", args.plan),
+    ):
         if given:
             raise UsageError(f"fedssd reproduce: --{flag} is for the study")
     wanted, small = experiments(args.name), args.scale == "small"

@@ -67,6 +67,9 @@ def _study(args: argparse.Namespace) -> Study:
         design.refuse_part(args.part)
     changes = ({} if args.rounds is None else {"rounds": args.rounds}) | settings_given(args.set, "reproduce")
     study = Study(design, small, changes, chosen=Chosen() if small else load_chosen())
+    if args.pipeline is not None:
+        _check_pipeline(args.part)
+        study = study.with_pipeline(args.pipeline)
     if args.seeds is None:
         return study
     seeds = tuple(seed_list("reproduce", args.seeds))
@@ -75,6 +78,15 @@ def _study(args: argparse.Namespace) -> Study:
             f"fedssd reproduce: --seeds expects whole numbers such as 0,3 of the study, got {args.seeds!r}"
         )
     return study.with_seeds(args.part, seeds)
+
+
+def _check_pipeline(part: str) -> None:
+    from fedssd.experiment.paper import EVERYTHING
+    from fedssd.experiment.study.design import WITH_PIPELINE
+
+    if part not in (EVERYTHING, *WITH_PIPELINE):
+        parts = ", ".join(WITH_PIPELINE)
+        raise UsageError(f"fedssd reproduce: --pipeline is for the parts that have one ({parts}), got --part {part}")
 
 
 def _check_only(study: Study, part: str, only: str | None) -> None:

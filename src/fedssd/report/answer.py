@@ -6,11 +6,12 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, Tuned
+from fedssd.experiment.study.design import OURS, Tuned, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.wording import (
     NOT_RUN,
+    code,
     fedssd_at,
     holds,
     interval,
@@ -79,7 +80,17 @@ def _report(evidence: Evidence) -> str:
     if known:
         said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
     said += [_variant(evidence, one, settled) for one in evidence.better(settled)]
-    return " ".join([*said, *_why(evidence, settled)])
+    said += [_beside(other) for other in evidence.besides]
+    return " ".join([*filter(None, said), *_why(evidence, settled)])
+
+
+def _beside(other: Evidence) -> str:
+    """The same with another pipeline, in brief."""
+    settled = other.study.settled(other.results)
+    found = {} if settled is None else other.reported_leads(OURS, settled)
+    if settled is None or not found:
+        return ""
+    return f"With {code(label(settled.paper))} in place of that pipeline, FedSSD {leads_on(found, brief=True)}."
 
 
 def _short_report(evidence: Evidence) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, variance
@@ -86,6 +87,14 @@ class Evidence:
         """The arms of which it is asked whether FedSSD leads."""
         design = self.study.design
         return [arm for arm in design.more_arms if design.arms[arm].method == OURS]
+
+    @property
+    def besides(self) -> list[Evidence]:
+        """What there is with pipelines that are reported beside the chosen one, the strengths tuned under each."""
+        if self.study.pipeline is not None:
+            return []
+        chosen = self.study.paper(self.results)
+        return [Evidence(replace(self.study, pipeline=one), self.results) for one in self.study.also() if one != chosen]
 
     @property
     def home(self) -> Column:

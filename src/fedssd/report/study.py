@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import Column
-from fedssd.experiment.study.design import PARTS
+from fedssd.experiment.study.design import PARTS, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trials import COLUMNS, Settled
@@ -38,6 +38,7 @@ class Page(Evidence):
             "profile": lambda: tuned.profile(self),
             "tuning": lambda: tuned.tuning(self),
             "report": lambda: tuned.report(self),
+            "report-beside": lambda: tuned.report_beside(self),
             "compositions": lambda: tuned.compositions(self),
             "mechanism": self.mechanism,
             "mechanism-by-column": self.mechanism_by_column,
@@ -107,6 +108,7 @@ TITLES: Mapping[str, str] = {
     "profile": "Profile",
     "tuning": "Strengths",
     "report": "Methods",
+    "report-beside": "Methods, with another pipeline",
     "compositions": "Compositions",
     "mechanism": "Mechanism",
     "mechanism-by-column": "Mechanism, by column",
@@ -122,6 +124,7 @@ def departs(study: Study) -> str:
     flags += [f"--rounds {value}" for key, value in changes.items() if key == "rounds"]
     flags += [f"--set {key}={value}" for key, value in changes.items() if key != "rounds"]
     flags += [f"--seeds {','.join(seeds)}"] if seeds else []
+    flags += [f"--pipeline {label(study.pipeline)}"] if study.pipeline is not None else []
     return f"Not as the design has it: {', '.join(map(code, flags))}.\n" if flags else ""
 
 
@@ -131,8 +134,10 @@ def write_study(page: Page, out: Path) -> list[Path]:
     stand_in = f"{STAND_IN}: the figures say nothing about the paper's.\n" if study.small else ""
     opening = [f"{line}\n" for line in (stand_in, departs(study)) if line]
     blocks = [f"## {title}\n\n{page.blocks[name]()}" for name, title in TITLES.items()]
-    texts = {"chosen.toml": study.choices(page.results).to_toml("written from the runs beside it and those it reused")}
-    texts["study.md"] = "".join(opening) + "\n".join(blocks)
+    texts = {"study.md": "".join(opening) + "\n".join(blocks)}
+    if study.pipeline is None:  # else it was named, not chosen
+        origin = "written from the runs beside it and those it reused"
+        texts["chosen.toml"] = study.choices(page.results).to_toml(origin)
     runs = page.runs()
     if runs:
         texts |= {"mechanism.csv": mechanism.as_csv(runs), "images/study-mechanism.svg": mechanism.picture(runs)}

@@ -20,10 +20,12 @@ def profile(evidence: Evidence) -> str:
     chosen, rows = evidence.study.paper(evidence.results), []
     home = evidence.home
     order = [home, *(column for column in COLUMNS if column is not home)]
-    for changes in evidence.study.candidates():
+    candidates = evidence.study.candidates()
+    final = all(evidence.study.distance(one, COLUMNS, evidence.results) is not None for one in candidates)
+    for changes in candidates:
         found = [list(evidence.found(evidence.study.candidate(changes, column)).values()) for column in order]
         far = [_distance(evidence, changes, columns) for columns in ([home], COLUMNS)]
-        mark = " **chosen**" if chosen == changes else ""
+        mark = f" **chosen{'' if final else ' before all were run'}**" if chosen == changes else ""
         shown = [
             spread(values) + _flag(evidence, column, values) if values else "–"
             for column, values in zip(order, found, strict=True)
@@ -93,6 +95,18 @@ def report(evidence: Evidence) -> str:
     return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note])
 
 
+def report_beside(evidence: Evidence) -> str:
+    """The same with every pipeline that is reported beside the chosen one."""
+    found = []
+    if evidence.study.paper(evidence.results) is not None and not evidence.besides:
+        return "None: the pipeline that would be is the chosen one.\n"
+    for other in evidence.besides:
+        settled = other.study.settled(other.results)
+        if settled is not None and any(other.reported_leads(name, settled) for name in other.titles):
+            found.append(f"With {code(label(settled.paper))}:\n\n{tuning(other)}\n{report(other)}")
+    return "\n".join(found) or f"{NOT_RUN.capitalize()}.\n"
+
+
 def _column(evidence: Evidence, column: Column, settled: Settled) -> str:
     rows = []
     for name, title in evidence.titles.items():
@@ -103,7 +117,9 @@ def _column(evidence: Evidence, column: Column, settled: Settled) -> str:
         rows.append([title, found, lead, str(reached or "–"), *_printed(evidence, column, name)])
     heads = ("method", "ours %", "gain over FedAvg [95 %]", "T", "paper %", "paper's gain", "paper's T")
     shown = _flagged(table(heads[: len(rows[0])], rows))
-    return f"**{column.title}** (`--part report --only {column.recipe}`)\n\n{shown}"
+    named = evidence.study.pipeline
+    pipeline = "" if named is None else f" --pipeline {label(named)}"
+    return f"**{column.title}** (`--part report --only {column.recipe}{pipeline}`)\n\n{shown}"
 
 
 def _printed(evidence: Evidence, column: Column, name: str) -> list[str]:

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.study.chosen import Chosen
-from fedssd.experiment.study.design import Changes, Tuned, label
+from fedssd.experiment.study.design import Changes, Tuned
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trials import COLUMNS, Settled, Trials
 
@@ -41,15 +41,6 @@ class Choices(Trials):
                 found += dict.fromkeys((max(worth, key=effects.__getitem__), max(worth, key=ends.__getitem__)))
         return tuple(found)
 
-    def shortlist(self, results: Results) -> list[Changes]:
-        """The pipelines closest to the published FedAvg on the base's column; none while one has not been run."""
-        home = [self._column(self.design.base)]
-        far = {label(one): self.distance(one, home, results) for one in self.candidates()}
-        if any(distance is None for distance in far.values()):
-            return []
-        order = sorted(self.candidates(), key=lambda one: far[label(one)] or 0.0)
-        return order[: self.design.shortlist]
-
     def distance(self, changes: Changes, columns: Sequence[Column], results: Results) -> float | None:
         """Points between FedAvg with a pipeline and the published FedAvg, as a root mean square over columns."""
         squares = []
@@ -61,8 +52,13 @@ class Choices(Trials):
         return math.sqrt(fmean(squares))
 
     def paper(self, results: Results) -> Changes | None:
-        """The pipeline whose FedAvg is closest to the published one over all columns; ties go to the first."""
-        far = [(self.distance(one, COLUMNS, results), one) for one in self.shortlist(results)]
+        """The pipeline that is named, or whose FedAvg is closest to the published one over all columns.
+
+        Ties go to the first.
+        """
+        if self.pipeline is not None:
+            return self.pipeline
+        far = [(self.distance(one, COLUMNS, results), one) for one in self.candidates()]
         known = [(distance, one) for distance, one in far if distance is not None]
         if not known or len(known) < len(far):
             return self._given.paper
@@ -74,13 +70,13 @@ class Choices(Trials):
         if found is not None:
             return {one.key: found[one.name] for one in self.design.grids}
         data = self._setting(self._column(self.design.base), "tune").data
-        given = self._given.strengths
+        given = self._given_with_pipeline(results).strengths
         return dict(given[data]) if data in given else None
 
     def variants(self, results: Results) -> dict[str, float] | None:
         """The best value of every variant, by its name."""
         found = self._bests(self.design.variants, results)
-        return found if found is not None else dict(self._given.variants) or None
+        return found if found is not None else dict(self._given_with_pipeline(results).variants) or None
 
     def _bests(self, tuned: Sequence[Tuned], results: Results) -> dict[str, float] | None:
         """The best value of each by the mean over the tuning seeds; ties go to the first. None while one is missing."""
@@ -98,13 +94,13 @@ class Choices(Trials):
         """The best with FedSSD, the same without it, and the best without: each at its best value, the better first."""
         settled = self.settled(results)
         if settled is None:
-            return dict(self._given.compositions)
+            return dict(self._given_with_pipeline(results).compositions)
         ends: dict[str, tuple[float, object]] = {}
         for one in self.design.compositions:
             for value in one.values:
                 mean = results.mean(self.composed("compose", one, value, settled), self.seeds_of("compose"))
                 if mean is None:
-                    return dict(self._given.compositions)
+                    return dict(self._given_with_pipeline(results).compositions)
                 if one.name not in ends or mean > ends[one.name][0]:
                     ends[one.name] = mean, value
         order = sorted(ends, key=lambda name: -ends[name][0])
@@ -138,3 +134,7 @@ class Choices(Trials):
     def _given(self) -> Chosen:
         """What was chosen before, as far as the design still has it."""
         return self.chosen.within(self.design, self.candidates())
+
+    def _given_with_pipeline(self, results: Results) -> Chosen:
+        """The same if the pipeline is what it was then: what is best with one may not be with another."""
+        return self._given if self._given.paper == self.paper(results) else Chosen()

@@ -13,6 +13,7 @@ from fedssd.experiment.paper import EVERYTHING, recipe_file
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
 PARTS = ("screen", "confirm", "profile", "tune", "report", "compose", "best")
 REPORTING = ("confirm", "report", "best")  # the others choose
+WITH_PIPELINE = ("tune", "report", "compose", "best")  # the chosen one, or one that is named
 OURS = "fedssd"
 
 
@@ -81,8 +82,8 @@ class Design:
     more_seeds: tuple[int, ...]  # besides the reported ones, of these arms at the base
     more_arms: tuple[str, ...]
     choices: tuple[Choice, ...]
-    shortlist: int
-    candidates: tuple[Changes, ...]
+    candidates: tuple[Changes, ...]  # the pipelines that could be the paper's
+    also: tuple[Changes, ...]  # of these, what is reported beside the one that is chosen
     grids: tuple[Tuned, ...]  # the paper's methods that have a strength
     variants: tuple[Tuned, ...]  # others that are tuned and reported beside them
     compositions: tuple[Composition, ...]
@@ -180,8 +181,8 @@ def understood(content: Mapping[str, Any]) -> Design:
         tuple(content["confirm"]["more_seeds"]),
         tuple(content["confirm"]["more_arms"]),
         choices,
-        content["profile"]["shortlist"],
         tuple(content["profile"]["candidates"]),
+        tuple(content["report"]["also"]),
         grids,
         tuple(variants.values()),
         tuple(_composition(one, variants) for one in content["composition"]),
@@ -224,6 +225,9 @@ def _check(design: Design) -> None:
         raise UserError("the study composes nothing with FedSSD")
     for name in with_it:
         design.without_fedssd(name)
+    for pipeline in design.also:
+        if pipeline not in design.candidates:
+            raise UserError(f"the study reports a pipeline that is none of the profile's: {label(pipeline)}")
     named = [*design.more_arms, *(arm for choice in design.choices for arm in choice.arms)]
     unknown = [arm for arm in named if arm not in design.arms]
     if unknown:

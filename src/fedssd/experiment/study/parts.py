@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedssd.errors import UserError
+from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import EVERYTHING
 from fedssd.experiment.recipe import PAPER_METHODS
 from fedssd.experiment.study.choices import Choices
@@ -42,6 +42,14 @@ class Study(Choices):
         own = {True: self.reporting, False: self.tuning}
         return tuple(one for one in PARTS if not named or own[one in REPORTING] is not None)
 
+    def with_pipeline(self, name: str) -> Study:
+        """The study with one of the profile's pipelines, whichever is chosen."""
+        for one in self.candidates():
+            if label(one) == name:
+                return replace(self, pipeline=one)
+        known = [label(one) for one in self.candidates()]
+        raise UserError(f"the study has no pipeline {name!r}: expected one of {' '.join(known)}{perhaps(name, known)}")
+
     def trials(self, part: str, results: Results) -> list[Trial]:
         """Everything a part has to run, as far as that can be known: some of it follows from what it finds."""
         self.design.refuse_part(part)
@@ -58,11 +66,9 @@ class Study(Choices):
 
     def possible(self, part: str) -> list[Trial]:
         """The trials a part can have, whatever the others find: their names are right, what was found is made up."""
-        if part == "profile":
-            return [self.candidate(changes, column) for changes in self.candidates() for column in COLUMNS]
         data = self._setting(self._column(self.design.base), part).data
         made_up = Chosen(
-            self.candidates()[0],
+            self.pipeline or self.candidates()[0],
             tuple(label(changes) for choice in self.design.choices for changes in choice.changes),
             {data: {one.key: one.values[0] for one in self.design.grids}},
             {one.name: one.values[0] for one in self.design.compositions},
@@ -81,10 +87,7 @@ class Study(Choices):
         return [*self.bases("confirm"), *(trial for trial in found if trial.label in survivors)]
 
     def _profile(self, results: Results) -> list[Trial]:
-        home = self._column(self.design.base)
-        first = [self.candidate(changes, home) for changes in self.candidates()]
-        others = [column for column in COLUMNS if column.recipe != self.design.base]
-        return first + [self.candidate(changes, column) for changes in self.shortlist(results) for column in others]
+        return [self.candidate(changes, column) for changes in self.candidates() for column in COLUMNS]
 
     def _tune(self, results: Results) -> list[Trial]:
         paper = self._need_paper("tune", results)

@@ -19,10 +19,12 @@ class Trial:
     label: str  # what differs there
     arm: str
     recipe: Recipe
+    pipeline: str = ""  # where that is chosen or named, not the base's
 
     def cell(self, seed: int) -> Cell:
         """The run of one seed."""
-        folder = "/".join(dict.fromkeys((self.part, self.group, self.label.replace("/", "-"), self.arm)))
+        names = (self.part, self.pipeline, self.group, self.label.replace("/", "-"), self.arm)
+        folder = "/".join(name for name in dict.fromkeys(names) if name)
         return Cell(folder, resolved(replace(self.recipe, seed=seed)))
 
 

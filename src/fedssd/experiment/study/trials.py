@@ -53,6 +53,7 @@ class Trials:
     tuning: tuple[int, ...] | None = None  # in place of the design's seeds
     reporting: tuple[int, ...] | None = None
     chosen: Chosen = field(default_factory=Chosen)  # of which what the design has stands where no results say otherwise
+    pipeline: Changes | None = None  # in place of the one that is chosen
 
     def __post_init__(self) -> None:
         self.design.refuse_seeds("tune", self.tuning or ())
@@ -100,11 +101,16 @@ class Trials:
 
     def candidates(self) -> list[Changes]:
         """The pipelines that could be the paper's; digits have fewer, as nothing pads them."""
-        kept = [
-            {key: value for key, value in one.items() if not (self.small and key == OF_IMAGES)}
-            for one in self.design.candidates
-        ]
+        kept = [self._of_data(one) for one in self.design.candidates]
         return list({label(one): one for one in kept}.values())
+
+    def _of_data(self, pipeline: Changes) -> Changes:
+        return {key: value for key, value in pipeline.items() if not (self.small and key == OF_IMAGES)}
+
+    def also(self) -> list[Changes]:
+        """The pipelines that are reported beside the chosen one."""
+        wanted = [label(self._of_data(one)) for one in self.design.also]
+        return [one for one in self.candidates() if label(one) in wanted]
 
     def candidate(self, changes: Changes, column: Column) -> Trial:
         """FedAvg with a pipeline on a column."""
@@ -121,6 +127,7 @@ class Trials:
                 label(one.at(value)),
                 one.name,
                 check(merge(base, {"method": one.method, **one.at(value)}, "study")),
+                label(paper),
             )
             for value in one.values
         }
@@ -131,7 +138,7 @@ class Trials:
         changes = own[0].at(settled.variants[name]) if own else settled.of_methods((name,))
         method = own[0].method if own else name
         recipe = merge(self._paper_setting("report", settled.paper, column), {"method": method, **changes}, "study")
-        return Trial("report", column.recipe, name, name, check(recipe))
+        return Trial("report", column.recipe, name, name, check(recipe), label(settled.paper))
 
     def composed(self, part: str, one: Composition, value: object, settled: Settled) -> Trial:
         """A composition with a value of its key; the other strengths of its halves are the tuned ones."""
@@ -139,7 +146,7 @@ class Trials:
         tuned = {**settled.of_methods(summands(one.method)), **own}
         changes = {"method": one.method, "server": one.server, **tuned, one.key: value}
         recipe = merge(self._paper_setting(part, settled.paper), changes, "study")
-        return Trial(part, one.name, f"{one.key}={value}", one.name, check(recipe))
+        return Trial(part, one.name, f"{one.key}={value}", one.name, check(recipe), label(settled.paper))
 
     def best(self, name: str, value: object, settled: Settled) -> Trial:
         """A composition that was chosen, as it is reported."""
