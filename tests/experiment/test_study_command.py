@@ -90,7 +90,7 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--part", "screen", "--seeds", "3"], "part 'screen' chooses"),
         (
             ["--part", "scren"],
-            "expected one of screen, confirm, profile, tune, report, compose, best, all (did you mean",
+            "expected one of screen, confirm, profile, tune, report, compose, best, digits, all (did you mean",
         ),
         (["--part", "bogus", "--plan"], "unknown part 'bogus'"),
         (["--part", "bogus", "--seeds", "1"], "unknown part 'bogus'"),

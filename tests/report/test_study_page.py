@@ -22,6 +22,7 @@ from fedssd.report.study import Page, departs, write_study
 from fedssd.report.wording import NOT_RUN
 
 pytestmark = pytest.mark.quick
+T5 = 2.570581835636314  # Student's t for 95 % and five degrees of freedom, from printed tables
 
 
 def test_without_runs_every_block_says_so() -> None:
@@ -51,7 +52,7 @@ def test_the_answer_comes_first_with_its_uncertainty() -> None:
     assert f"FedSSD as printed is not told apart from FedAvg ({expected})" in text
     assert "and FedSSD at M_max = 0.5 trails FedAvg (-1.04 points" in text
     assert "The lead that the paper prints, +2.89 points, is outside all of these intervals." in text  # 73.38 - 70.49
-    assert text.endswith("Not run yet: every method at its tuned strength, the best composition.\n")
+    assert text.endswith("Not run yet: every method at its tuned strength, digits by round, the best composition.\n")
 
 
 def test_the_last_round_stands_beside_the_best() -> None:
@@ -161,6 +162,36 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
     assert named.blocks["report"]() in text
     assert named.blocks["report-beside"]().startswith("None: ")
     assert departs(named.study) == f"Not as the design has it: `--pipeline {label(other)}`.\n"
+
+
+def test_a_lead_is_looked_at_on_the_way() -> None:
+    """On digits with two classes FedSSD is 10 ahead after 5 rounds, then 1 more or less than FedAvg by turns."""
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part != "digits" or trial.group not in ("table2-classes-2", "table2-dirichlet-10"):
+            return None
+        by_turns = 1.0 if seed % 2 else -1.0
+        early = trial.group == "table2-classes-2" and trial.recipe.rounds == 5
+        gain = 10.0 + 0.1 * by_turns if early else by_turns
+        return 50.0 + trial.recipe.rounds / 4 + (gain if trial.arm == "fedssd" else 0.0)
+
+    found = page(says)
+    heads, _, theirs, gains, *rest = found.blocks["digits"]().splitlines()
+    assert heads == "|  | after round | 5 | 10 | 20 | 40 | 60 | 80 | 100 |"
+    assert theirs == "| **#K = 2** | FedAvg % | 51.25 | 52.50 | 55.00 | 60.00 | 65.00 | 70.00 | 75.00 |"
+    half = T5 * (6 / 5) ** 0.5 / 6**0.5  # of six that are 1 or -1, by turns
+    even = f"+0.00 [{-half:+.2f}, {half:+.2f}]"
+    first = f"+10.00 [{10 - half / 10:+.2f}, {10 + half / 10:+.2f}] *"
+    assert gains == f"|  | FedSSD less FedAvg | {first} | {' | '.join([even] * 6)} |"
+    assert [row.split(" | ")[0] for row in rest] == ["| **δ = 10**", "| "]
+    assert (
+        "On digits, split as the columns are, FedSSD leads most on #K = 2: after 5 rounds it leads FedAvg (+10.00 "
+        f"points, 95 % interval {10 - half / 10:+.2f} to {10 + half / 10:+.2f}, 6 seeds), and after 100 it is not told "
+        f"apart from FedAvg (+0.00 points, 95 % interval {-half:+.2f} to {half:+.2f}, 6 seeds)." in answer(found)
+    )
+    assert found.blocks["by-round"]() == "Not run yet.\n"
+    level = page(lambda trial, seed: 50.0 if trial.part == "digits" else None)
+    assert "On digits FedSSD leads FedAvg on no column after any of the rounds looked at." in answer(level)
 
 
 def test_a_composition_is_held_against_the_same_without_fedssd() -> None:

@@ -8,6 +8,7 @@ from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import OURS, Tuned, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
+from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.wording import (
     NOT_RUN,
@@ -25,18 +26,23 @@ from fedssd.report.wording import (
     spread,
 )
 
-SENTENCES = ("the base over all rounds", "every method at its tuned strength", "the best composition")
+SENTENCES = (
+    "the base over all rounds",
+    "every method at its tuned strength",
+    "digits by round",
+    "the best composition",
+)
 STAND_IN = "On digits, in the place of CIFAR-10"
 
 
 def answer(evidence: Evidence) -> str:
     """One paragraph, each sentence as far as there are runs for it."""
-    return _paragraph(evidence, [_base(evidence), _report(evidence), _best(evidence)])
+    return _paragraph(evidence, [_base(evidence), _report(evidence), said_of_digits(evidence), _best(evidence)])
 
 
 def short_answer(evidence: Evidence) -> str:
     """The same without each column's interval and without variants."""
-    return _paragraph(evidence, [_base(evidence), _short_report(evidence), _best(evidence)])
+    return _paragraph(evidence, [_base(evidence), _short_report(evidence), said_of_digits(evidence), _best(evidence)])
 
 
 def _paragraph(evidence: Evidence, said: list[str]) -> str:

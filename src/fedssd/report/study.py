@@ -14,7 +14,7 @@ from fedssd.experiment.study.design import PARTS, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report import departures, mechanism, tuned
+from fedssd.report import by_round, departures, mechanism, tuned
 from fedssd.report.advice import advice
 from fedssd.report.answer import STAND_IN, answer, short_answer
 from fedssd.report.evidence import Evidence
@@ -42,6 +42,8 @@ class Page(Evidence):
             "compositions": lambda: tuned.compositions(self),
             "mechanism": self.mechanism,
             "mechanism-by-column": self.mechanism_by_column,
+            "by-round": lambda: by_round.on_cifar10(self),
+            "digits": lambda: by_round.on_digits(self),
             "state": self.state,
         }
 
@@ -112,6 +114,8 @@ TITLES: Mapping[str, str] = {
     "compositions": "Compositions",
     "mechanism": "Mechanism",
     "mechanism-by-column": "Mechanism, by column",
+    "by-round": "By round",
+    "digits": "By round, on digits",
     "state": "State",
 }
 

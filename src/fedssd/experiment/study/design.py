@@ -11,8 +11,8 @@ from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import EVERYTHING, recipe_file
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
-PARTS = ("screen", "confirm", "profile", "tune", "report", "compose", "best")
-REPORTING = ("confirm", "report", "best")  # the others choose
+PARTS = ("screen", "confirm", "profile", "tune", "report", "compose", "best", "digits")
+REPORTING = ("confirm", "report", "best", "digits")  # the others choose
 WITH_PIPELINE = ("tune", "report", "compose", "best")  # the chosen one, or one that is named
 OURS = "fedssd"
 
@@ -70,6 +70,15 @@ class Composition:
 
 
 @dataclass(frozen=True)
+class Digits:
+    """The columns' splits on digits, and the rounds after which methods are compared."""
+
+    recipe: str
+    seeds: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Design:
     """The whole study."""
 
@@ -87,6 +96,7 @@ class Design:
     grids: tuple[Tuned, ...]  # the paper's methods that have a strength
     variants: tuple[Tuned, ...]  # others that are tuned and reported beside them
     compositions: tuple[Composition, ...]
+    digits: Digits
 
     def variant(self, name: str) -> Tuned:
         """The variant of that name."""
@@ -186,6 +196,7 @@ def understood(content: Mapping[str, Any]) -> Design:
         grids,
         tuple(variants.values()),
         tuple(_composition(one, variants) for one in content["composition"]),
+        Digits(content["digits"]["recipe"], tuple(content["digits"]["seeds"]), tuple(content["digits"]["after"])),
     )
     _check(design)
     return design
@@ -212,7 +223,7 @@ def _composition(given: Mapping[str, Any], variants: Mapping[str, Tuned]) -> Com
 
 
 def _check(design: Design) -> None:
-    reported = (*design.reporting, *design.more_seeds)
+    reported = (*design.reporting, *design.more_seeds, *design.digits.seeds)
     if set(design.tuning) & set(reported):
         raise UserError(f"the study would report seeds it chooses on: {design.tuning} and {reported}")
     by_method = {one.name: len(one.values) for one in (*design.grids, *design.variants)}

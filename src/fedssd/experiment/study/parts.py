@@ -12,7 +12,7 @@ from fedssd.experiment.paper import EVERYTHING
 from fedssd.experiment.recipe import PAPER_METHODS
 from fedssd.experiment.study.choices import Choices
 from fedssd.experiment.study.chosen import Chosen
-from fedssd.experiment.study.design import PARTS, REPORTING, Changes, label
+from fedssd.experiment.study.design import OURS, PARTS, REPORTING, Changes, label
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
@@ -61,6 +61,7 @@ class Study(Choices):
             "report": self._report,
             "compose": self._compose,
             "best": self._best,
+            "digits": self._digits,
         }[part](results)
         return found
 
@@ -111,6 +112,9 @@ class Study(Choices):
         if not found:
             raise self._needs("best", "compose", results)
         return [self.best(name, value, settled) for name, value in found.items()]
+
+    def _digits(self, results: Results) -> list[Trial]:
+        return [self.on_digits(column, method) for column in COLUMNS for method in ("fedavg", OURS)]
 
     def _need_paper(self, part: str, results: Results) -> Changes:
         found = self.paper(results)

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Cell
-from fedssd.experiment.paper import EXPERIMENTS, SMALL_ROUNDS, Column, setting
-from fedssd.experiment.recipe import Recipe, check, merge
+from fedssd.experiment.paper import EXPERIMENTS, SMALL_ROUNDS, Column, recipe_file, setting
+from fedssd.experiment.recipe import Recipe, check, load_recipe, merge
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import (
     PARTS,
@@ -72,7 +72,9 @@ class Trials:
         return self._setting(self._column(self.design.base), part).rounds
 
     def seeds_for(self, trial: Trial) -> tuple[int, ...]:
-        """On which seeds a trial runs: more than its part's where it says whether FedSSD leads."""
+        """On which seeds a trial runs: more than others where it says whether FedSSD leads."""
+        if trial.part == "digits" and self.reporting is None:
+            return self.design.digits.seeds
         more = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
         return (*self.seeds_of(trial.part), *(self.design.more_seeds if more and not self.reporting else ()))
 
@@ -151,6 +153,13 @@ class Trials:
     def best(self, name: str, value: object, settled: Settled) -> Trial:
         """A composition that was chosen, as it is reported."""
         return self.composed("best", self.design.composition(name), value, settled)
+
+    def on_digits(self, column: Column, method: str) -> Trial:
+        """A method on digits that are split as a column's data are."""
+        recipe = load_recipe(recipe_file(self.design.digits.recipe), {"method": method})
+        rounds = SMALL_ROUNDS if self.small else self.design.rounds["digits"]
+        changes = {"partition": self._setting(column, "digits").partition, "rounds": rounds, **self.changes}
+        return Trial("digits", column.recipe, method, method, check(merge(recipe, changes, "study")))
 
     def _column(self, recipe: str) -> Column:
         return next(column for column in COLUMNS if column.recipe == recipe)
