@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import compare, flags, places, run, sweep
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         add_help=False,
     )
     group = parser.add_argument_group("what goes on")
-    group.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
+    group.add_argument("folder", type=a_path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
     group.add_argument("--rounds", metavar="N", help="go on to this many rounds (default: as many as were asked for)")
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
     flags.add_speech_flags(parser.add_argument_group("output"))
