@@ -61,7 +61,7 @@ def _got(folder: Path) -> str:
     """What is there instead of a run, and what was perhaps meant."""
     if not folder.is_dir():
         return f"{folder}, which is {places.not_a_folder(folder)}"
-    if (folder / "under-way").is_dir() or any(folder.glob("*.tex")):
+    if any(folder.rglob("under-way")) or any(folder.glob("*.tex")):
         return f"{folder}, the folder of `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
     below = sorted({file.parent for name in ("runs.json", "recipe.toml") for file in folder.glob(f"*/{name}")})
     named = ", ".join(map(str, below[:3])) + (", …" if len(below) > 3 else "")
