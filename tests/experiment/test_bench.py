@@ -102,6 +102,70 @@ def test_a_run_on_another_split_is_refused(here: Path, committed: Path, capsys: 
     file.write_text("\n".join([json.dumps(json.loads(header) | {"split_hash": "0" * 16}), *rest]) + "\n")
     assert run(altered) == 2
     assert "fedavg seed 1" in capsys.readouterr().err
+    assert not (here / "runs").exists()  # said before anything trains
+
+
+def test_a_changed_import_is_another_method(here: Path, committed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FedAvg while the module it imports says 0, and something else once that says more."""
+    Path("elsewhere").mkdir()
+    file, helper = Path("elsewhere/my_method.py"), Path("elsewhere/strength.py")
+    file.write_text("from strength import FACTOR\n" + METHOD.replace("self.beta", "FACTOR"))
+    found = []
+    for factor in (0.0, 0.5, 0.0):
+        helper.write_text(f"FACTOR = {factor}\n")
+        against = ["--results", str(committed), "--against", "fedavg", "--json"]
+        assert main(["bench", f"{file}:MyLoss", *FLAGS, *against]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert [one["ran"] for one in found] == [2, 2, 0]
+    assert found[0]["gains"]["fedavg"] == found[2]["gains"]["fedavg"] == [0.0, 0.0]
+    assert found[1]["gains"]["fedavg"] != [0.0, 0.0]
+    assert not list(here.rglob("__pycache__"))
+
+
+LATE = """
+    def server_memory(self, weights):
+        return {"rounds": next(iter(weights["params"].values())).sum() * 0}
+
+    def absorb(self, memory, weights, reports):
+        return {"rounds": memory["rounds"] + 1}
+
+    def broadcast(self, net, weights, memory, auxiliary):
+        return {"a": memory["rounds"]} if memory["rounds"] < 1 else [][0]
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_mended_file_begins_anew(committed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What failed in its second round was another method: nothing of it goes on."""
+    Path("my_method.py").write_text(METHOD + LATE)
+    assert run(committed, "--against", "fedavg") == 2
+    line = len((METHOD + LATE).splitlines())
+    expected = f"my_method.py:{line}: MyLoss.broadcast fails in round 2: IndexError: list index out of range"
+    assert capsys.readouterr().err == f"fedssd: {expected}\n"
+    Path("my_method.py").write_text(METHOD)
+    assert run(committed, "--against", "fedavg", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ran"] == 2
+    assert found["gains"]["fedavg"] == [0.0, 0.0]
+
+
+def test_another_file_s_class_of_the_same_name_has_its_own_folder(
+    here: Path, committed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("another.py").write_text(METHOD.replace("beta: float = 0.0", "beta: float = 0.5"))
+    tables = []
+    for file in ("my_method.py", "another.py", "my_method.py", "another.py"):
+        against = ["--results", str(committed), "--against", "fedavg", "--json"]
+        assert main(["bench", f"{file}:MyLoss", *FLAGS, *against]) == 0
+        found = json.loads(capsys.readouterr().out)
+        tables.append((found["folder"], found["ran"], (here / found["folder"] / "bench.md").read_text()))
+    assert [(folder, ran) for folder, ran, _ in tables] == [
+        ("runs/bench-MyLoss-digits", 2),
+        ("runs/bench-MyLoss-digits-2", 2),
+        ("runs/bench-MyLoss-digits", 0),
+        ("runs/bench-MyLoss-digits-2", 0),
+    ]
+    assert tables[0][2] == tables[2][2] != tables[1][2]
 
 
 @pytest.mark.parametrize(
@@ -175,4 +239,4 @@ def test_committed_cifar10_runs_are_on_the_bench_s_setting() -> None:
 def test_a_run_whose_record_is_broken_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "rounds.jsonl").write_text(line + "\n")
     with pytest.raises(UserError, match=r"expected a first line with 'split_hash' in .*rounds.jsonl"):
-        refuse_other_splits({0: tmp_path}, {"fedavg": {0: tmp_path}})
+        refuse_other_splits({0: ("a", "b")}, {"fedavg": {0: tmp_path}})

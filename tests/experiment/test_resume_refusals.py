@@ -79,7 +79,16 @@ def test_a_changed_method_file_is_refused(tmp_path: Path, capsys: Captured) -> N
     interrupted("stopped", method="mine.py:Mine")
     (tmp_path / "mine.py").write_text(MINE.replace("pow(2)", "pow(4)"))
     assert main(["resume", "stopped", "--quiet"]) == 2
-    assert "method (its file) was" in one_line(capsys)
+    assert "method (its file or what it imports) was" in one_line(capsys)
+
+
+def test_a_changed_import_of_a_method_file_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "mine.py").write_text(MINE.replace("from fedssd", "from power import POWER\nfrom fedssd"))
+    (tmp_path / "power.py").write_text("POWER = 2\n")
+    interrupted("stopped", method="mine.py:Mine")
+    (tmp_path / "power.py").write_text("POWER = 4\n")
+    assert main(["resume", "stopped", "--quiet"]) == 2
+    assert "method (its file or what it imports) was" in one_line(capsys)
 
 
 def test_a_checkpoint_of_another_format_or_recipe_is_passed_over(capsys: Captured) -> None:

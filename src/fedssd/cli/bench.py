@@ -10,7 +10,7 @@ from typing import Any
 from fedssd.cli import places
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.missing import run_missing
-from fedssd.cli.parser import UsageError, examples, settings_given
+from fedssd.cli.parser import UsageError, a_path, examples, settings_given
 
 EXAMPLES = examples(
     "fedssd bench my_method.py:MyLoss                          on digits, against all that is committed",
@@ -41,8 +41,13 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="KEY=VALUE",
         help="an option of your method, or where it runs (device, engine); may be repeated",
     )
-    add("--results", type=Path, metavar="DIR", help="where committed runs are (default: results/ of the checkout)")
-    add("--out", type=Path, metavar="DIR", help="where yours go (default: runs/bench-<name>-<dataset>)")
+    add("--results", type=a_path, metavar="DIR", help="where committed runs are (default: results/ of the checkout)")
+    add(
+        "--out",
+        type=a_path,
+        metavar="DIR",
+        help="where yours go (default: runs/bench-<name>-<dataset>, numbered beside another file's)",
+    )
     add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
     add("--quiet", action="store_true", help="no progress and no remarks, only the result")
     add("--json", action="store_true", help="print the result as one line of JSON")
@@ -60,6 +65,8 @@ def main(args: argparse.Namespace) -> int:
 
     count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
+    if wanted == []:
+        raise UsageError(f"fedssd bench: --against expects at least one method, got {args.against!r}")
     if args.results is not None and not args.results.is_dir():
         why = places.not_a_folder(args.results)
         raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
@@ -70,14 +77,16 @@ def main(args: argparse.Namespace) -> int:
         why = "committed for this setting, and a run without a rival cannot be compared"
         raise UsageError(f"fedssd bench: --seeds expects at most {committed} here, as many as are {why}, got {count}")
     cells = bench.own_cells(base, range(count))
+    bench.refuse_other_splits(bench.origins(cells), others)
     name = args.method.rsplit(":", 1)[-1]
-    out = places.shared(args.out or places.ROOT / places.plain(f"bench-{name}-{args.dataset}"))
+    usual = places.unused(places.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, args.method))
+    out = places.shared(args.out or usual)
     with alone(out):
-        there = [out / cells[0].column]  # runs of this very file: what it was before counts for nothing
-        ran = run_missing(cells, out, lambda: finished_runs(there, args.method), workers, args.quiet)
-        done = finished_cells(there, args.method)
+        there = out / bench.fingerprint(args.method)  # runs of this very content: what it was before counts for nothing
+        ran = run_missing(cells, there, lambda: finished_runs([there], args.method), workers, args.quiet)
+        done = finished_cells([there], args.method)
         own = {cell.recipe.seed: done[cell.key] for cell in cells}
-        bench.refuse_other_splits(own, others)
+        bench.refuse_other_splits({seed: bench.origin(run) for seed, run in own.items()}, others)
 
         def final(run: Path) -> float:
             return 100 * float(read(run).summary["final"]["acc"])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedssd.report.tables import Table
 
 SEEDS = "0,1,2"
+MOST_SEEDS = 1000  # of a count: a recipe is made for each before anything else is said
 EXAMPLES = examples(
     "fedssd compare                                         the paper's seven methods on digits, three seeds",
     "fedssd compare --methods fedavg,fedssd --seeds 0,1,2,3,4",
@@ -113,8 +114,9 @@ def seed_count(command: str, text: str) -> int:
     """How many seeds, from 0 on."""
     expected = "how many seeds, such as 3 for 0, 1 and 2"
     count = whole(command, "--seeds", text, expected)
-    if count < 1:
-        raise UsageError(f"fedssd {command}: --seeds expects at least 1, got 0")
+    if not 1 <= count <= MOST_SEEDS:
+        bound = "at least 1" if count < 1 else f"at most {MOST_SEEDS}"
+        raise UsageError(f"fedssd {command}: --seeds expects {bound}, got {count}")
     return count
 
 

@@ -7,10 +7,9 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.cli.progress import spoken
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     preparing = actions.add_parser("prepare", help="read an official archive into the cache, downloading it if needed")
     preparing.add_argument("name", help="cifar10, cifar100 or tiny-imagenet")
     have = "the official archive or its folder, if you have it"
-    preparing.add_argument("--from", dest="source", type=Path, metavar="PATH", help=have)
+    preparing.add_argument("--from", dest="source", type=a_path, metavar="PATH", help=have)
     preparing.add_argument("--quiet", action="store_true", help="no progress lines")
     preparing.set_defaults(main=main)
     showing = actions.add_parser("show", help="shapes, classes and counts of a dataset")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import flags, places
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _register_init(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("init", help="write a Flower app that runs a recipe", add_help=False)
-    action.add_argument("app", type=Path, metavar="DIR", help="a new or empty folder")
+    action.add_argument("app", type=a_path, metavar="DIR", help="a new or empty folder")
     flags.add_recipe_flags(action)
     _add_settings(action, ("server_data",))
     action.add_argument("-h", "--help", action="help", help="show this and exit")
@@ -61,7 +61,7 @@ def _register_init(actions: argparse._SubParsersAction[Any]) -> None:
 
 def _register_certs(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("certs", help="make an authority, the server's certificate and the nodes' keys")
-    action.add_argument("folder", type=Path, metavar="DIR", help="where they go")
+    action.add_argument("folder", type=a_path, metavar="DIR", help="where they go")
     action.add_argument(
         "--host",
         action="append",
@@ -76,8 +76,10 @@ def _register_certs(actions: argparse._SubParsersAction[Any]) -> None:
 def _register_run(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("run", help="run the app on what up started, and wait for its end")
     _add_app(action)
-    action.add_argument("--out", type=Path, metavar="DIR", help="a new or empty folder (default: DIR/runs/federation)")
-    action.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
+    action.add_argument(
+        "--out", type=a_path, metavar="DIR", help="a new or empty folder (default: DIR/runs/federation)"
+    )
+    action.add_argument("--resume", type=a_path, metavar="RUN", help="go on with the run in this folder")
     action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     _add_settings(action)
     action.add_argument("--json", action="store_true", help="print the summary as one line of JSON")
@@ -86,7 +88,7 @@ def _register_run(actions: argparse._SubParsersAction[Any]) -> None:
 
 def _register_audit(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("audit", help="what travels each round and what stays, with sizes", add_help=False)
-    action.add_argument("app", type=Path, nargs="?", metavar="DIR", help="an app's folder; without one, a recipe")
+    action.add_argument("app", type=a_path, nargs="?", metavar="DIR", help="an app's folder; without one, a recipe")
     flags.add_recipe_flags(action)
     action.add_argument("--json", action="store_true", help="print JSON instead of a table")
     action.add_argument("-h", "--help", action="help", help="show this and exit")
@@ -95,7 +97,7 @@ def _register_audit(actions: argparse._SubParsersAction[Any]) -> None:
 
 def _add_app(action: argparse.ArgumentParser) -> None:
     action.add_argument(
-        "app", type=Path, nargs="?", default=Path(), metavar="DIR", help="the app's folder (default: .)"
+        "app", type=a_path, nargs="?", default=Path(), metavar="DIR", help="the app's folder (default: .)"
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from pathlib import Path
 
-from fedssd.cli.parser import UsageError
+from fedssd.cli.parser import UsageError, a_path
 from fedssd.experiment.recipe import HELP, KEYS, SPELLINGS, Recipe
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -41,7 +40,7 @@ def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str]
             assert group is not None
             _add_flag(group, key)
     group = parser.add_argument_group("recipe")
-    group.add_argument("--recipe", type=Path, metavar="FILE", help="a TOML file with any of these keys")
+    group.add_argument("--recipe", type=a_path, metavar="FILE", help="a TOML file with any of these keys")
     group.add_argument(
         "--profile",
         default="",
@@ -103,7 +102,7 @@ def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
-        type=Path,
+        type=a_path,
         metavar="DIR",
         help=f"a new or empty folder for the results (default: {default_out}, numbered when taken)",
     )

@@ -6,6 +6,7 @@ import argparse
 import re
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from fedssd.errors import nearest
@@ -93,7 +94,15 @@ class Parser(argparse.ArgumentParser):
         return hint if hint.startswith("did you mean") else "no flag has a similar name"
 
 
+def a_path(text: str) -> Path:
+    """A path from the command line; an empty word, as a script leaves with an unset variable, is none."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expects a path, got an empty word")
+    return Path(text)
+
+
 WORDINGS = {  # argparse's, and ours
+    r"argument (\S+): (expects a path, .*)": r"\1 \2",
     r"argument (\S+): expected one argument": r"\1 expects a value",
     r"argument (\S+): expected at least one argument": r"\1 expects a value",
     r"argument (\S+): invalid int value: (.*)": r"\1 expects a whole number, got \2",

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     add("--clients", type=int, default=10, metavar="N", help="how many clients (default: %(default)s)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the split (default: %(default)s)")
     add("--auxiliary", type=int, default=0, metavar="N", help=f"{AUXILIARY} (default: %(default)s)")
-    add("--out", type=Path, metavar="FILE", help="file to save the partition in, as JSON with its hash")
+    add("--out", type=a_path, metavar="FILE", help="file to save the partition in, as JSON with its hash")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(main=main)
 

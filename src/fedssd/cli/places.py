@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -23,11 +24,15 @@ def choose(out: Path | None, *words: str) -> Path:
     """The folder the user asked for if it is free, else ``runs/<words>``, numbered when taken."""
     if out is not None:
         return _asked_for(out)
-    base = "-".join(plain(word) for word in words)
+    return _writable(unused("-".join(plain(word) for word in words)))
+
+
+def unused(base: str, taken: Callable[[Path], bool] = Path.exists) -> Path:
+    """``runs/<base>``, numbered when taken."""
     folder, number = ROOT / base, 2
-    while folder.exists():
+    while taken(folder):
         folder, number = ROOT / f"{base}-{number}", number + 1
-    return _writable(folder)
+    return folder
 
 
 def resumable(out: Path | None, *words: str) -> Path:

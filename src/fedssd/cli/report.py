@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.cli import places
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 NAME = "report.html"
@@ -32,8 +32,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=EXAMPLES,
     )
     add = parser.add_argument
-    add("folders", nargs="+", type=Path, metavar="DIR", help="folders with runs, at any depth")
-    add("--out", type=Path, metavar="FILE", help=f"the page (default: {NAME} in the first folder)")
+    add("folders", nargs="+", type=a_path, metavar="DIR", help="folders with runs, at any depth")
+    add("--out", type=a_path, metavar="FILE", help=f"the page (default: {NAME} in the first folder)")
     add("--title", metavar="TEXT", help="its title (default: the first folder's name)")
     add("--figures", action="store_true", help="the figures as PNG and PDF, too (needs fedssd[figures])")
     parser.add_argument("--json", action="store_true", help="print what was written as one line of JSON")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedssd.cli import places
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.missing import run_missing
-from fedssd.cli.parser import UsageError, examples, settings_given
+from fedssd.cli.parser import UsageError, a_path, examples, settings_given
 from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     add("--rounds", metavar="N", help="communication rounds (default: the paper's, 8 where small)")
     add("--scale", choices=("full", "small"), default="full", metavar="NAME", help="full, or small: digits on a CPU")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe; may be repeated")
-    add("--out", type=Path, metavar="DIR", help="where runs and tables are (default: runs/reproduce, or -small)")
-    add("--reuse", type=Path, action="append", default=[], metavar="DIR", help="finished runs to take from elsewhere")
+    add("--out", type=a_path, metavar="DIR", help="where runs and tables are (default: runs/reproduce, or -small)")
+    add("--reuse", type=a_path, action="append", default=[], metavar="DIR", help="finished runs to take from elsewhere")
     add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
     add("--figures", action="store_true", help="the report's figures as PNG and PDF, too (needs fedssd[figures])")
     add("--quiet", action="store_true", help="no progress and no remarks, only the result")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import compare, flags, places, run, sweep
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         add_help=False,
     )
     group = parser.add_argument_group("what goes on")
-    group.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
+    group.add_argument("folder", type=a_path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
     group.add_argument("--rounds", metavar="N", help="go on to this many rounds (default: as many as were asked for)")
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
     flags.add_speech_flags(parser.add_argument_group("output"))
@@ -61,7 +61,7 @@ def _got(folder: Path) -> str:
     """What is there instead of a run, and what was perhaps meant."""
     if not folder.is_dir():
         return f"{folder}, which is {places.not_a_folder(folder)}"
-    if (folder / "under-way").is_dir() or any(folder.glob("*.tex")):
+    if any(folder.rglob("under-way")) or any(folder.glob("*.tex")):
         return f"{folder}, the folder of `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
     below = sorted({file.parent for name in ("runs.json", "recipe.toml") for file in folder.glob(f"*/{name}")})
     named = ", ".join(map(str, below[:3])) + (", …" if len(below) > 3 else "")

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli.parser import examples
+from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     for name, (flag, what) in FLAGS.items():
         group.add_argument(flag, dest=name, metavar="X", help=what)
     group = parser.add_argument_group("from a run")
-    group.add_argument("--from", dest="run", type=Path, metavar="RUN", help="run its recipe again and measure them")
+    group.add_argument("--from", dest="run", type=a_path, metavar="RUN", help="run its recipe again and measure them")
     group.add_argument("--rounds", metavar="N", help="only the first N rounds")
-    group.add_argument("--out", type=Path, metavar="DIR", help="folder for theory.json, .md and .svg (default: RUN)")
+    group.add_argument("--out", type=a_path, metavar="DIR", help="folder for theory.json, .md and .svg (default: RUN)")
     group.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     parser.set_defaults(main=main)

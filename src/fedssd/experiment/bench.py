@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -11,10 +13,12 @@ from pathlib import Path
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment import glance
 from fedssd.experiment.cells import Cell, resolved
+from fedssd.experiment.federation import assemble_all
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, load_recipe
-from fedssd.methods.registry import summands
+from fedssd.methods.custom import source_hash
+from fedssd.methods.registry import local_kinds
 
 SETTINGS = {
     "digits": "digits",
@@ -24,6 +28,7 @@ SETTINGS = {
 }
 COMMITTED = Path(__file__).parents[3] / "results"  # of a checkout
 Runs = dict[str, dict[int, Path]]  # method -> seed -> run folder
+Origin = tuple[str, str]  # who holds what, and of which data
 
 
 def base_recipe(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe:
@@ -36,14 +41,23 @@ def base_recipe(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe
 
 
 def own_cells(base: Recipe, seeds: Sequence[int]) -> list[Cell]:
-    """The user's cells, in a folder that names the content of the method's files: a changed file is another method."""
-    return [Cell(f"{base.data}-{_fingerprint(base.method)}", resolved(replace(base, seed=seed))) for seed in seeds]
+    """The user's cells."""
+    return [Cell(base.data, resolved(replace(base, seed=seed))) for seed in seeds]
 
 
-def _fingerprint(method: str) -> str:
-    files = [part.strip().rpartition(":")[0] for part in summands(method) if ".py:" in part]
-    content = b"".join(Path(file).expanduser().read_bytes() for file in files)
-    return sha256(method.encode() + content).hexdigest()[:12]
+def fingerprint(method: str) -> str:
+    """Names the content of a method's files and of what they import: once changed, it is another method."""
+    content = [method, *(source_hash(kind) or "" for kind in local_kinds(method))]
+    return sha256("\n".join(content).encode()).hexdigest()[:12]
+
+
+def holds_another(folder: Path, method: str) -> bool:
+    """Whether a folder has runs of another method than this, such as another file's class of the same name."""
+    for file in folder.rglob("recipe.toml"):
+        with suppress(OSError, ValueError):
+            if tomllib.loads(file.read_text(encoding="utf-8")).get("method") != method:
+                return True
+    return False
 
 
 def rivals(base: Recipe, seeds: Sequence[int], folder: Path, wanted: Sequence[str] | None = None) -> Runs:
@@ -71,18 +85,25 @@ def _method(run: Path) -> str:
     return str(json.loads((run / "summary.json").read_text(encoding="utf-8"))["method"])
 
 
-def refuse_other_splits(own: Mapping[int, Path], others: Runs) -> None:
+def refuse_other_splits(own: Mapping[int, Origin], others: Runs) -> None:
     """Paired differences need the same data dealt out the same way."""
     for method, runs in others.items():
         for seed, run in runs.items():
-            mine, theirs = (_origin(folder) for folder in (own[seed], run))
+            mine, theirs = own[seed], origin(run)
             if mine != theirs:
                 raise UserError(
                     f"{method} seed {seed} in {run} had another split or other data: {theirs}, yours {mine}"
                 )
 
 
-def _origin(run: Path) -> tuple[str, str]:
+def origins(cells: Sequence[Cell]) -> dict[int, Origin]:
+    """What the user's cells will be trained on, by seed; nothing trains yet, and the method is tried."""
+    federations = assemble_all([cell.recipe for cell in cells])
+    return {one.recipe.seed: (one.partition.hash, one.dataset.fingerprint) for one in federations}
+
+
+def origin(run: Path) -> Origin:
+    """What a run was trained on."""
     header = glance.header(run)
     try:
         return header["split_hash"], header["data"]

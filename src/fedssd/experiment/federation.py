@@ -25,6 +25,7 @@ from fedssd.errors import UserError
 from fedssd.experiment.fitting import refuse_tiny_clients, try_model, try_server, try_training
 from fedssd.experiment.recipe import Options, Recipe
 from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
+from fedssd.methods.trial import Setting, try_local
 from fedssd.models import build_model, default_model, initial_weights
 
 Samples = tuple[Tensor, Tensor]
@@ -121,7 +122,10 @@ def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brough
     net = _together(recipe, nets, method)
     recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
-    return Design(recipe, steps, modules, nets, net, method, schedule)
+    plan = Design(recipe, steps, modules, nets, net, method, schedule)
+    for part in parts_of(method.local):
+        try_local(part, Setting(shape, classes, plan.dtype))
+    return plan
 
 
 def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:

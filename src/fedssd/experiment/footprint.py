@@ -15,6 +15,7 @@ from fedssd.engines.reference import ReferenceEngine
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.underway import Run, close_job, open_job, start
+from fedssd.methods.custom import blaming
 
 CLASSES, SHAPE, PER_CLASS = 10, (3, 32, 32), 2
 MODEL = f"the paper's CNN on CIFAR-10's shape, K = {CLASSES}"
@@ -86,10 +87,11 @@ def _second_round(local: str, server: str, auxiliary: int = 1) -> tuple[Run, Job
     run = start(federation, None, torch.device("cpu"))
     assert isinstance(federation.net, Net)  # one model for all
     engine = ReferenceEngine(federation.net, federation.world(torch.device("cpu")), federation.schedule)
-    for _ in range(recipe.rounds):
-        job = open_job(run)
-        (trained,) = engine.train([job])
-        run.move_on(close_job(run, job, trained))
+    for number in range(1, recipe.rounds + 1):
+        with blaming(f"in round {number}"):
+            job = open_job(run)
+            (trained,) = engine.train([job])
+            run.move_on(close_job(run, job, trained))
     return run, job, trained
 
 

@@ -27,7 +27,11 @@ def identity(federation: Federation) -> Content:
 
 def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Which key of two identities differs first and how; empty where they are one run's."""
-    words = {"data": "data (its content)", "split": "partition (who holds what)", "source": "method (its file)"}
+    words = {
+        "data": "data (its content)",
+        "split": "partition (who holds what)",
+        "source": "method (its file or what it imports)",
+    }
     found = [recipe_difference(then["recipe"], now["recipe"])]
     found += [_differs(name, then[key], now[key]) for key, name in words.items()]
     return next(filter(None, found), "")

@@ -24,6 +24,7 @@ from fedssd.experiment.record import DiskError, RunFolder, diverged, refuse_take
 from fedssd.experiment.result import Result
 from fedssd.experiment.round_line import round_line
 from fedssd.experiment.underway import Closed, Run, close_job, evaluate_closed, open_job, start
+from fedssd.methods.custom import blaming
 
 
 def run_recipe(
@@ -77,7 +78,8 @@ def run_together(
         notice(describe(first))
         for note in dict.fromkeys(note for federation in federations for note in federation.notes):
             notice(note)
-        runs = [start(f, folder, device) for f, folder in zip(federations, folders, strict=True)]
+        with blaming("before the first round"):
+            runs = [start(f, folder, device) for f, folder in zip(federations, folders, strict=True)]
         keeper = Keeper(runs, engine, machine)
         keeper.begin(points, notice)
         with using_threads(machine.threads):
@@ -102,7 +104,8 @@ def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> 
     begun = time.perf_counter() - runs[0].seconds
     try:
         for done in range(runs[0].state.round, rounds):
-            closed, lines = _round(runs, engine)
+            with blaming(f"in round {done + 1}"):
+                closed, lines = _round(runs, engine)
             with unbroken():
                 for run, one, line in zip(runs, closed, lines, strict=True):
                     if run.folder:

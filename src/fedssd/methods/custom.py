@@ -1,109 +1,197 @@
-"""A user's own local half: loaded from a file, and checked before anything trains."""
+"""A user's own local half: loaded from a file, with what the file imports from its folder."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import linecache
+import os
 import re
 import sys
+import sysconfig
 import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
-from torch.func import vmap
-
-from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Batch, ClientData, Local, Method, Reports, Work
-from fedssd.core.net import Net, Outputs, weights_of
-from fedssd.core.step import begin, local_step
-from fedssd.core.tree import Tree
+from fedssd.core.contract import Local
 from fedssd.errors import UserError
 
-CLASSES, SAMPLES = 3, 5
 USER_MODULE = "fedssd_user_"  # then the file's path and the hash of its content
 PLAIN = (float, int, bool, str)  # what an option can be: recipes and the command line have no more
+INSTALLED = ("site-packages", "dist-packages")
+NOT_THE_USERS = (Path(sysconfig.get_paths()["stdlib"]).resolve(), Path(__file__).resolve().parents[1])
 
 
-def load_local(spec: str) -> type[Local]:
-    """The class behind ``path/to/file.py:Name``, after :func:`check_local` has looked at it."""
+class Source(NamedTuple):
+    """Where a user's method comes from."""
+
+    path: Path  # of the method file, as it was written
+    module: ModuleType
+    files: tuple[Path, ...]  # the method file, then what it imports from its folder
+    hash: str  # of the content of all of them
+
+
+_sources: dict[type[Local], Source] = {}  # of every class that was loaded
+_latest: dict[Path, Source] = {}  # by method file
+_helpers: dict[str, ModuleType] = {}  # what the latest load left in sys.modules
+
+
+def load_local(spec: str, taken: Collection[str] = ()) -> type[Local]:
+    """The class behind ``path/to/file.py:Name``; names in ``taken`` are other methods'."""
     path_text, _, name = spec.partition(".py:")
     path = Path(path_text + ".py")
     if not path.is_file():
         raise UserError(f"method file {str(path)!r} does not exist (in {spec!r})")
-    module = _import(path)
-    kind = getattr(module, name, None)
+    source = _import(path)
+    kind = getattr(source.module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Local)):
-        found = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Local) and v is not Local]
+        here = vars(source.module).items()
+        found = [n for n, v in here if isinstance(v, type) and issubclass(v, Local) and v is not Local]
         raise UserError(
             f"{path}: expected a subclass of fedssd.Local called {name!r}, found {', '.join(found) or 'none'}"
         )
     if "__dataclass_params__" not in vars(kind):  # Local's own frozenness is inherited, its fields are not
         raise UserError(f"{path}: {name} must be a frozen dataclass: put @dataclass(frozen=True) above it")
+    _check_options(kind, path)
     if "name" not in vars(kind):
         kind.name = re.sub(r"\W", "-", name.lower())
-    check_local(kind, path)
+    _check_name(kind, path, taken)
+    _check_defaults(kind, path)
+    _sources[kind] = source
     return kind
 
 
-def _import(path: Path) -> object:
-    """The module as the file is now: a notebook edits it between two runs."""
+def source_of(kind: type) -> Source | None:
+    """Where a user's class was loaded from; None for a class of ours."""
+    return _sources.get(kind)
+
+
+def source_hash(kind: type[Local]) -> str | None:
+    """Sixteen hexadecimal digits of the user's files a class came from; None for a class of ours."""
+    source = source_of(kind)
+    return source.hash if source else None
+
+
+def _import(path: Path) -> Source:
+    """The module as its files are now: a notebook edits them between two runs."""
+    known = _latest.get(path.resolve())
+    if known is not None and known.path == path and _hash(known.files) == known.hash:
+        return known
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"method file {str(path)!r} cannot be read: {error.strerror}") from None
     label = re.sub(r"\W", "_", str(path.resolve()))
     module_name = f"{USER_MODULE}{label}_{sha256(content).hexdigest()[:16]}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    linecache.checkcache(str(path))
-    try:  # not by the loader, whose bytecode cache goes by the second and would miss a quick edit
-        exec(compile(content, str(path), "exec"), vars(module))
-    except (Exception, SystemExit) as error:
-        del sys.modules[module_name]
-        said = "it calls sys.exit" if isinstance(error, SystemExit) else _first_line(error)
-        raise UserError(f"{_where(error, path)}: the method file does not load: {said}") from None
-    except BaseException:
-        del sys.modules[module_name]
-        raise
-    return module
+    folder = path.resolve().parent
+    with _read_anew(folder):
+        sys.modules[module_name] = module
+        linecache.checkcache(str(path))
+        try:  # not by the loader, whose bytecode cache goes by the second and would miss a quick edit
+            exec(compile(content, str(path), "exec"), vars(module))
+        except (Exception, SystemExit) as error:
+            del sys.modules[module_name]
+            said = "it calls sys.exit" if isinstance(error, SystemExit) else first_line(error)
+            raise UserError(f"{where(error, path)}: the method file does not load: {said}") from None
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+        beside = {file for file in own_modules(folder).values() if file.is_file()}
+        files = (path.resolve(), *sorted(beside - {path.resolve()}))
+    _latest[files[0]] = Source(path, module, files, _hash(files))
+    return _latest[files[0]]
 
 
-def source_hash(kind: type[Local]) -> str | None:
-    """Sixteen hexadecimal digits of the user's file a class came from; None for a class of ours."""
-    return kind.__module__.rpartition("_")[2] if kind.__module__.startswith(USER_MODULE) else None
+@contextmanager
+def _read_anew(folder: Path) -> Iterator[None]:
+    """Imports find the folder's modules as they are now; what others had loaded from it is theirs again afterwards."""
+    for name, module in _helpers.items():  # another folder may have a module of this name
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+    _helpers.clear()
+    others = {name: sys.modules.pop(name) for name in own_modules(folder)}
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is left in the user's folder
+    with searching(folder):
+        try:
+            yield
+        finally:
+            sys.dont_write_bytecode = writes
+            _helpers.update({name: sys.modules[name] for name in own_modules(folder) if name not in others})
+            sys.modules.update(others)
 
 
-def check_local(kind: type[Local], path: Path) -> None:
-    """One tiny round through every hook: right shapes, the same answer twice, and the same answer batched."""
-    _check_options(kind, path)
-    stage = "one plain local round"
+@contextmanager
+def searching(folder: Path) -> Iterator[None]:
+    """Imports look into this folder first, as they do for a script in it."""
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
     try:
-        trial = _Trial(kind(), path)
-        first, second = trial.plain(), trial.plain()
-        if not torch.isfinite(first["found"]["penalty"]).all():
-            where = _defined(kind, path)
-            raise UserError(
-                f"{where}: {kind.__name__}: penalty gives NaN or infinity on finite numbers, so nothing would learn"
-            )
-        _compare(first, second, path, kind, "gives two answers to the same question: hooks must be pure functions")
-        stage = "a batch of clients (vmap)"
-        _compare(trial.batched(), first, path, kind, "gives another answer for a batch of clients than for one client")
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:
-        hint = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+        yield
+    finally:
+        with suppress(ValueError):  # the user's file may have changed the path itself
+            sys.path.remove(str(folder))
+
+
+def own_modules(folder: Path) -> dict[str, Path]:
+    """The loaded modules that lie in a user's folder or below, with their files; of packages without one the folder."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        content = getattr(module, "__dict__", {})
+        place = content.get("__file__") or next(iter(content.get("__path__") or ()), None)
+        if not isinstance(place, str) or not os.path.isabs(place):  # some modules of torch's only name a file
+            continue
+        if name != "__main__" and not name.startswith(USER_MODULE) and _is_own(place, folder):
+            found[name] = _resolved(place)
+    return found
+
+
+def _is_own(place: str, folder: Path) -> bool:
+    """Whether a file is there and the user's: in the folder or below, and nothing that was installed there."""
+    path = _resolved(os.path.abspath(place))
+    if not path.is_relative_to(folder) or any(path.is_relative_to(ours) for ours in NOT_THE_USERS):
+        return False
+    return path.exists() and not any(part in INSTALLED for part in path.relative_to(folder).parts)
+
+
+@cache
+def _resolved(place: str) -> Path:
+    """The path without links; asked of every module there is, so it is found out once."""
+    return Path(place).resolve()
+
+
+def _hash(files: Sequence[Path]) -> str:
+    """Of the content of a method file and of what it imports; empty where one of them is gone."""
+    method, *helpers = files
+    try:
+        found = sha256(method.read_bytes())
+        for file in helpers:
+            found.update(f"\0{file.relative_to(method.parent).as_posix()}\0".encode())
+            found.update(file.read_bytes())
+    except OSError:
+        return ""
+    return found.hexdigest()[:16]
+
+
+def _check_name(kind: type[Local], path: Path, taken: Collection[str]) -> None:
+    """It becomes part of recipes and flags."""
+    where = f"{defined(kind, path, hook='')}: name of {kind.__name__}"
+    if not isinstance(kind.name, str) or not re.fullmatch(r"[\w-]+", kind.name):
+        raise UserError(f"{where} expects letters, digits, - and _, got {kind.name!r:.60}")
+    if kind.name in taken:
         raise UserError(
-            f"{_where(error, path, kind)}: {kind.__name__} fails in {stage}: "
-            f"{type(error).__name__}: {_first_line(error)}{hint}"
-        ) from None
+            f"{where} expects one that is not taken, got {kind.name!r}, a method of fedssd's: "
+            f'call the class otherwise, or set name: ClassVar[str] = "my-{kind.name}"'
+        )
 
 
 def _check_options(kind: type[Local], path: Path) -> None:
@@ -128,132 +216,47 @@ def _check_options(kind: type[Local], path: Path) -> None:
         )
 
 
-class _Tiny(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden, self.head = nn.Linear(4, 6), nn.Linear(6, CLASSES)
+def _check_defaults(kind: type[Local], path: Path) -> None:
+    try:
+        kind()
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"{where(error, path, kind)}: {kind.__name__} fails with its default options: {told(error)}"
+        ) from None
 
-    def forward(self, x: Tensor) -> Outputs:
-        features = torch.relu(self.hidden(x))
-        return Outputs(self.head(features), features)
+
+def where(error: BaseException, path: Path, kind: type[Local] | None = None) -> str:
+    """file:line of the user's code that an error comes from, of a file and what lies beside it."""
+    folder = path.resolve().parent
+    if isinstance(error, SyntaxError) and error.lineno and _is_own(error.filename or "?", folder):
+        return f"{error.filename}:{error.lineno}"
+    lines = [
+        f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__) if _is_own(f.filename, folder)
+    ]
+    return lines[-1] if lines else defined(kind, path) if kind else str(path)
 
 
-class _Trial:
-    """A model of a few numbers, a handful of samples, one client's round."""
-
-    def __init__(self, local: Local, path: Path) -> None:
-        self.path = path
-        generator = torch.Generator().manual_seed(0)
-        module = _Tiny().double()
-        weights = weights_of(module)
-        self.weights = tree.map_tree(lambda w: torch.randn(w.shape, generator=generator, dtype=w.dtype), weights)
-        self.method, self.net = Method(local), Net(module)
-        x = torch.randn(SAMPLES, 4, generator=generator, dtype=torch.float64)
-        y = torch.arange(SAMPLES) % CLASSES
-        self.batch = Batch(x, y, torch.ones(SAMPLES, dtype=x.dtype), torch.tensor(float(SAMPLES), dtype=x.dtype))
-        self.server_memory = self._tree("server_memory", local.server_memory(self.weights))
-        said = self._broadcast(Auxiliary(x, y) if local.needs_auxiliary else None)
-        self.joining = {"weights": self.weights, **said}  # what a newcomer knows
-        self.sent = self.joining if local.shares_weights else said
-        # Away from the global model, as after a few steps: a loss that divides by its own size is 0/0 at the start.
-        self.moved = tree.map_tree(lambda w: 0.9 * w + 0.1, self.weights)
-
-    def _refuse(self, hook: str, complaint: str) -> UserError:
-        kind = type(self.method.local)
-        return UserError(f"{_defined(kind, self.path, hook)}: {kind.__name__}: {hook} {complaint}")
-
-    def _tree(self, hook: str, found: Tree) -> Tree:
-        """What the hook returned, if it is a tree of tensors."""
-        for place, leaf in tree.flatten(found).items():
-            if not isinstance(leaf, Tensor):
-                at = f" at {place!r}" if place else ""
-                raise self._refuse(hook, f"must return tensors in dictionaries, got {type(leaf).__name__}{at}")
-        return found
-
-    def _broadcast(self, auxiliary: Auxiliary | None) -> Tree:
-        try:
-            found = self.method.local.broadcast(self.net, self.weights, self.server_memory, auxiliary)
-        except Exception as error:
-            if auxiliary is None and "NoneType" in str(error):
-                error.add_note("auxiliary may be None: set needs_auxiliary = True to be sure of one")
+@contextmanager
+def blaming(when: str) -> Iterator[None]:
+    """An error in a user's own lines becomes one line that names them and the hook; the error itself is its cause."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        files = {file for source in _latest.values() for file in source.files}
+        calls = [
+            (frame.f_code, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if Path(frame.f_code.co_filename).resolve() in files
+        ]
+        if not calls:
             raise
-        if not isinstance(found, dict):
-            raise self._refuse("broadcast", f"must return a dictionary, got {type(found).__name__}")
-        if "weights" in found:
-            raise self._refuse("broadcast", "returns the key 'weights', which is the global model's: call it otherwise")
-        return self._tree("broadcast", found)
-
-    def _finished(self, weights: Tree, memory: Tree, data: ClientData, work: Work) -> tuple[Tree, Tree]:
-        """The new memory, which must look like the first, and the report."""
-        found = self.method.local.finish(self.net, weights, self.sent, memory, data, work)
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise self._refuse("finish", f"must return a pair (memory, report), got {type(found).__name__}")
-        new, report = (self._tree("finish", part) for part in found)
-        if _shapes(new) != _shapes(memory):
-            raise self._refuse(
-                "finish", f"returns a memory unlike memory(sent): expected {_shapes(memory)}, got {_shapes(new)}"
-            )
-        return new, report
-
-    def _uploaded(self, weights: Tree, memory: Tree) -> Tree:
-        """Goes into the next global model, so it looks like one; a method with its own start answers for itself."""
-        local = self.method.local
-        found = self._tree("upload", local.upload(self.net, weights, self.sent, memory))
-        if type(local).start is Local.start and _shapes(found) != _shapes(self.weights):
-            raise self._refuse(
-                "upload",
-                f"must return a tree like the weights: expected {_shapes(self.weights)}, got {_shapes(found)}",
-            )
-        return found
-
-    def client(self, weights: Tree, batch: Batch) -> tuple[Tree, Tree]:
-        """targets, penalty, finish and upload, as an engine would call them."""
-        local, sent = self.method.local, self.sent
-        memory = self._tree("memory", local.memory(self.joining))
-        if not local.shares_weights and (not isinstance(memory, dict) or "model" not in memory):
-            raise self._refuse("memory", "must hold the client's own model under 'model', as shares_weights is False")
-        target = local.targets(self.net, sent, memory, batch)
-        out, _ = self.net.train(weights, batch.x)
-        penalty = local.penalty(out, batch, target, weights["params"], sent, memory)
-        if not isinstance(penalty, Tensor) or penalty.shape not in ((), batch.y.shape):
-            got = f"shape {list(penalty.shape)}" if isinstance(penalty, Tensor) else type(penalty).__name__
-            raise ValueError(f"penalty must return one value per sample [{SAMPLES}] or a scalar, got {got}")
-        one = torch.ones((), dtype=batch.x.dtype)
-        data = ClientData(batch.x, batch.y, batch.mask, lambda stored: stored)
-        memory, report = self._finished(weights, memory, data, Work(one * SAMPLES, one, one))
-        return {"penalty": penalty, "memory": memory, "upload": self._uploaded(weights, memory)}, report
-
-    def plain(self) -> Tree:
-        local = self.method.local
-        found, report = self.client(self.moved, self.batch)
-        memory = local.memory(self.joining)
-        self._tree("start", local.start(self.sent, memory))
-        progress = begin(self.method, self.moved, {})
-        target = local.targets(self.net, self.sent, memory, self.batch)
-        after = local_step(self.method, self.net, progress, self.sent, memory, self.batch, target)
-        reports = Reports(tree.stack([report]), torch.ones(1, dtype=torch.float64), 1.0)
-        absorbed = local.absorb(self.server_memory, after.weights, reports)
-        return {"found": found, "report": report, "weights": after.weights["params"], "server": absorbed}
-
-    def batched(self) -> Tree:
-        twice = tree.map_tree(lambda leaf: torch.stack([leaf, leaf]), self.moved)
-        batch = Batch(*(torch.stack([part, part]) for part in self.batch))
-        found, report = vmap(self.client)(twice, batch)
-        plain = self.plain()
-        return {**plain, "found": tree.row(found, 0), "report": tree.row(report, 0)}
+        (hook, _), (code, line) = calls[0], calls[-1]
+        raise UserError(f"{code.co_filename}:{line}: {hook.co_qualname} fails {when}: {told(error)}") from error
 
 
-def _shapes(found: Tree) -> dict[str, list[int]]:
-    return {place or "the tree itself": list(leaf.shape) for place, leaf in sorted(tree.flatten(found).items())}
-
-
-def _compare(left: Tree, right: Tree, path: Path, kind: type[Local], complaint: str) -> None:
-    for a, b in zip(tree.leaves(left), tree.leaves(right), strict=True):
-        if a.shape != b.shape or not torch.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True):
-            raise UserError(f"{_defined(kind, path)}: {kind.__name__} {complaint}")
-
-
-def _defined(kind: type[Local], path: Path, hook: str = "penalty") -> str:
+def defined(kind: type[Local], path: Path, hook: str = "penalty") -> str:
     """file:line of the user's hook, or of the class where it has none of its own."""
     owner = vars(kind).get(hook, kind)
     try:
@@ -262,17 +265,12 @@ def _defined(kind: type[Local], path: Path, hook: str = "penalty") -> str:
         return str(path)
 
 
-def _where(error: BaseException, path: Path, kind: type[Local] | None = None) -> str:
-    """file:line of the user's own code in the traceback, innermost last; else where the method is defined."""
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f"{path}:{error.lineno}"
-    lines = [
-        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()
-    ]
-    if lines:
-        return f"{path}:{lines[-1]}"
-    return _defined(kind, path) if kind else str(path)
+def told(error: BaseException) -> str:
+    """An error in one line, with what was noted on it."""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+    return f"{type(error).__name__}: {first_line(error)}{notes}"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, without the rest of its story."""
     return (str(error).strip().splitlines() or ["no message"])[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from fedssd.core.contract import Local, Server, Sum, meaningless, parts_of
 from fedssd.errors import UserError, closest, nearest
 from fedssd.methods.ablation import KLDistillation, MSEDistillation
 from fedssd.methods.cronus import Cronus
-from fedssd.methods.custom import load_local
+from fedssd.methods.custom import blaming, load_local, source_of
 from fedssd.methods.fd import FD
 from fedssd.methods.fedcad import FedCAD
 from fedssd.methods.fedcurv import FedCurv
@@ -87,7 +88,7 @@ def _is_file(path: str) -> bool:
 
 def _kind(name: str) -> type[Local]:
     if ".py:" in name:
-        return load_local(name)
+        return load_local(name, taken=(*LOCALS, *SERVERS))
     if name not in LOCALS:
         raise UserError(f"unknown method {name!r}: {_meant(name)}")
     return LOCALS[name]
@@ -149,18 +150,20 @@ def _build(kind: type[Half], options: dict[str, Any]) -> Half:
         if name not in types:
             where = f"method {kind.name!r} has no option {name!r}"
             raise UserError(f"{where}: {nearest(name, list(types)) if types else 'it takes none'}")
-        values[name] = _typed(f"{kind.name}.{name}", value, types[name])
-    return _refuse(lambda: kind(**values))
+        values[name] = _typed(f"{kind.name}.{name}", value, types[name], signed=source_of(kind) is not None)
+    with blaming("with the options given"):
+        return _refuse(lambda: kind(**values))
 
 
-def _typed(where: str, value: Any, kind: type) -> Any:
+def _typed(where: str, value: Any, kind: type, signed: bool) -> Any:
+    """The value as the option's type; numbers below zero are for ``signed`` ones, a user's."""
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             number = float(value)
         except OverflowError:
             raise UserError(f"{where} expects a finite number, got a whole number of more than 300 digits") from None
-        if not (number == number and abs(number) != float("inf") and number >= 0):
-            raise UserError(f"{where} expects a finite number that is not negative, got {value}")
+        if not math.isfinite(number) or (number < 0 and not signed):
+            raise UserError(f"{where} expects a finite number{'' if signed else ' that is not negative'}, got {value}")
         return number
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise UserError(f"{where} expects {_KIND_NAMES.get(kind, kind.__name__)}, got {value!r}")
