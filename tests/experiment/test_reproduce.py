@@ -132,6 +132,25 @@ def test_a_finished_cell_is_never_run_again(
     assert rows[0] == "setting,method,seed,model,true,called,count"
 
 
+@pytest.mark.parametrize("harm", ["summary", "line"])
+def test_a_damaged_cell_is_run_again_and_named(harm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once: the new run stands beside what is left of the old one, which stays where it is, out of the report."""
+    reproduced = small_reproduction(tmp_path)
+    run = reproduced / "table1-cifar10" / "fedavg-0"
+    if harm == "summary":
+        (run / "summary.json").write_text("{\n")
+    else:
+        (run / "rounds.jsonl").write_text((run / "rounds.jsonl").read_text().splitlines()[0] + "\n")
+    said = {"summary": "summary.json is not valid JSON", "line": "rounds.jsonl has 0 rounds, and summary.json counts 1"}
+    talking = [word for word in QUICK if word != "--quiet"]
+    for expected in (1, 0):
+        assert main(["reproduce", "figure-confusion", *talking, "--out", str(reproduced), "--json"]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["ran"] == expected
+        assert f"left out: {run}/{said[harm]}\n" in printed.err
+    assert (run.parent / "fedavg-0-2" / "summary.json").is_file()
+
+
 def test_a_table_takes_over_what_a_figure_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduced = small_reproduction(tmp_path)
     quick = [*QUICK, "--methods", "fedavg,fedprox,fedssd"]

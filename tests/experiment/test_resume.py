@@ -32,6 +32,7 @@ from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
 from fedssd.experiment.commit import source_commit
+from fedssd.experiment.events import Event
 from fedssd.experiment.sealing import unsealed
 
 
@@ -94,6 +95,20 @@ def test_a_record_that_lost_lines_falls_back(capsys: Captured) -> None:
     assert "round-4.json is not used: rounds.jsonl no longer has its 4 rounds" in said
     assert "going on after round 3" in said
     assert outcome(folder) == expected
+
+
+def test_a_run_that_goes_on_has_come_to_nothing_until_it_ends() -> None:
+    """Its old summary would speak of fewer rounds than its record has, and of all of them before it was extended."""
+    fedssd.run("scaffold", **KEYS, rounds=2, out="longer")
+    there: list[bool] = []
+
+    def listen(event: Event) -> None:
+        if event.line is not None:
+            there.append((Path("longer") / "summary.json").exists())
+
+    fedssd.run("scaffold", **KEYS, rounds=4, out="longer", resume=True, listen=listen)
+    assert there == [False, False]
+    assert json.loads((Path("longer") / "summary.json").read_text())["rounds"] == 4
 
 
 @pytest.mark.quick

@@ -100,9 +100,10 @@ def main(args: argparse.Namespace) -> int:
     with alone(out):
         ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet)
         written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
-    if any(out.rglob("summary.json")):
-        written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
-        written += write_figures([out], out / "figures") if args.figures else []
+    pages = leave_report(out, f"{args.name}{' on digits' if small else ''}", args.quiet)
+    written += pages
+    if pages and args.figures:
+        written += write_figures([out], out / "figures")
     if args.json:
         print(json.dumps({"folder": str(out), "ran": ran, "written": [str(path) for path in written]}))
         return 0

@@ -88,7 +88,7 @@ def train(
         raise places.interrupted(error, out) from None
     table = tabulate_cells(cells)
     _write(out, table)
-    leave_report(out, opening)
+    leave_report(out, opening, args.quiet)
     if args.json:
         found = [{"values": cell.values, "runs": [result.summary for result in cell.results]} for cell in cells]
         print(json.dumps({"folder": str(out), "cells": found}))

@@ -14,8 +14,9 @@ from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
 from fedssd.experiment.events import Listener, ignore
-from fedssd.experiment.finished import is_finished, recipes_of_finished
+from fedssd.experiment.finished import recipes_of_finished
 from fedssd.experiment.many import read_plan, run_many
+from fedssd.experiment.readback import is_finished
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import explained
 
