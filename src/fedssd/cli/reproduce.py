@@ -127,7 +127,8 @@ def _named(written: Sequence[Path], out: Path) -> list[str]:
 def _check_reuse(folders: Sequence[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {folder}, which is not there")
+            what = f"{folder}, which is {places.not_a_folder(folder)}"
+            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {what}")
 
 
 def _changes(args: argparse.Namespace) -> dict[str, str]:
@@ -148,6 +149,8 @@ def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None
         return None
     known = list(dict.fromkeys(m for experiment in wanted for column in experiment.columns for m in column.methods))
     chosen = [name.strip() for name in text.split(",") if name.strip()]
+    if not chosen:
+        raise UsageError(f"fedssd reproduce: --methods expects at least one of {', '.join(known)}, got {text!r}")
     for name in chosen:
         if name not in known:
             raise UsageError(f"fedssd reproduce: --methods expects some of {', '.join(known)}, got {name!r}")

@@ -28,6 +28,7 @@ RECORD = ("recipe.toml", "rounds.jsonl", "summary.json")
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
     """One program at a time fills a folder; the lock goes with the process that holds it."""
+    new = [folder for folder in (out, *out.parents) if not folder.exists()]
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
@@ -42,7 +43,8 @@ def alone(out: Path) -> Iterator[None]:
     finally:
         os.close(handle)
         with suppress(OSError):  # where nothing came of it, nothing is left behind
-            out.rmdir()
+            for folder in new:
+                folder.rmdir()
 
 
 def made(recipe: Recipe) -> tuple[str, str]:
