@@ -113,6 +113,12 @@ BAD = [
     ("compare --methods fedavg,fedavg", "twice"),
     ("compare --seeds 0,0", "twice"),
     ("compare --methods ,", "at least one method"),
+    ("sweep --grid lr=0.1,0.10", "0.1 and 0.10 are the same value of lr"),
+    ("sweep --grid fedssd.m_max=3,1,1e0", "1 and 1e0 are the same value of fedssd.m_max"),
+    ("sweep --grid lr=0.1,0.3 --lr 0.2", "lr is given twice: --grid lr=0.1,0.3 and 0.2"),
+    ("sweep --grid local=fedavg --method fedssd", "local is given twice: --grid local=fedavg and fedssd"),
+    ("sweep --grid fedssd.m_max=1 --fedssd.m-max 2", "fedssd.m_max is given twice: --grid fedssd.m_max=1 and 2"),
+    ("sweep --grid evaluate-local=true --no-evaluate-local", "evaluate_local is given twice"),
     # splits
     ("run --partition dirichlet:0", "expected a number δ > 0, got '0'"),
     ("run --partition dirichlet:-1", "expected a number δ > 0, got '-1'"),
