@@ -135,6 +135,18 @@ def test_rounds_without_any_checkpoint_are_not_thrown_away(capsys: Captured) -> 
     assert (folder / "rounds.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("more", [[], ["--rounds", "9"]], ids=["as it is", "more rounds"])
+def test_a_finished_run_without_checkpoints_is_said_to_be_finished(more: list[str], capsys: Captured) -> None:
+    """As results/ has them."""
+    before = whole()
+    shutil.rmtree("whole/checkpoint")
+    assert main(["resume", "whole", *more, "--quiet"]) == 2
+    assert one_line(capsys) == (
+        "fedssd: whole is finished: it has all its rounds, and no checkpoint to go on from to more\n"
+    )
+    assert outcome(Path("whole")) == before
+
+
 def test_a_finished_run_stays_as_it_is(capsys: Captured) -> None:
     expected = whole()
     assert main(["resume", "whole", "--quiet", "--json"]) == 0

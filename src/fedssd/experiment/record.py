@@ -169,8 +169,12 @@ def refuse_taken(path: Path, resume: bool = False) -> None:
     """Refuse a folder that holds something; to ``resume``, that may be what a run of ours began."""
     with explained(path):
         names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".part")} if path.is_dir() else set()
-    if names and not (resume and names & BEGUN):
-        raise UserError(f"output folder {path} already holds something: name another with --out")
+    if not names or (resume and names & BEGUN):
+        return
+    if resume:
+        what = "already holds something, and no recipe.toml or runs.json that says what to go on with"
+        raise UserError(f"{path} {what}: put it back, or move the folder away")
+    raise UserError(f"output folder {path} already holds something: name another with --out")
 
 
 def write_json(path: Path, content: Any) -> None:
