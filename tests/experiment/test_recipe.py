@@ -46,7 +46,9 @@ def test_where_a_run_happens_is_not_part_of_its_hash() -> None:
         ({"rounds": 1.5}, ["rounds", "whole number"]),
         ({"rounds": True}, ["rounds", "whole number"]),
         ({"lr": -1.0}, ["lr", "above 0"]),
-        ({"lr": float("nan")}, ["lr", "above 0"]),
+        ({"lr": float("nan")}, ["lr expects a finite number above 0, got nan"]),
+        ({"lr": float("inf")}, ["lr expects a finite number above 0, got inf"]),
+        ({"lr": 0.0}, ["lr expects a number above 0, got 0.0"]),
         ({"momentum": 1.0}, ["momentum", "below 1"]),
         ({"participation": 1.5}, ["participation", "at most 1"]),
         ({"participation": 0.0}, ["participation", "above 0"]),
@@ -61,6 +63,8 @@ def test_where_a_run_happens_is_not_part_of_its_hash() -> None:
         ({"fedsd.m_max": 1.0}, ["fedsd", "fedssd"]),
         ({"engine": "fast"}, ["engine", "reference"]),
         ({"options": 3}, ["options"]),
+        ({"option": {"fedssd": {"m_max": 1.0}}}, ["here: unknown key 'option': did you mean 'options'?"]),
+        ({"fedssd": {"m_max": 1.0}}, ["a method's options stand in a table [options.fedssd]"]),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(values: dict[str, object], words: list[str]) -> None:
@@ -69,3 +73,28 @@ def test_a_mistake_is_one_line_that_names_it(values: dict[str, object], words: l
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('method = "fedsd"', "unknown method 'fedsd'"),
+        ("[options.fedsd]\nm_max = 1.0", "options are given for an unknown method 'fedsd'"),
+        ("[options.fedssd]\nm_mx = 1.0", "method 'fedssd' has no option 'm_mx'"),
+        ("lr = nan", "lr expects a finite number"),
+        ('checkpoint_every = "often"', "checkpoint_every expects"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(text)
+    for given in ({}, {"rounds": "3"}, {"options.fedssd.floor": "0.1"}):
+        with pytest.raises(UserError, match=f"^recipe {tmp_path}/r.toml: {said}"):
+            load_recipe(tmp_path / "r.toml", given)
+
+
+def test_a_mistake_beside_a_file_does_not_name_it(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("lr = nan")
+    for given in ({"lr": "-1"}, {"lr": "0.1", "method": "fedsd"}, {"lr": "0.1", "fedprox.mu": "1"}):
+        with pytest.raises(UserError, match=r"^(lr expects|unknown method|fedprox\.mu is set)"):
+            load_recipe(tmp_path / "r.toml", given)
+    assert load_recipe(tmp_path / "r.toml", {"lr": "0.1"}).lr == 0.1

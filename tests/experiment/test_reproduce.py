@@ -132,6 +132,25 @@ def test_a_finished_cell_is_never_run_again(
     assert rows[0] == "setting,method,seed,model,true,called,count"
 
 
+@pytest.mark.parametrize("harm", ["summary", "line"])
+def test_a_damaged_cell_is_run_again_and_named(harm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once: the new run stands beside what is left of the old one, which stays where it is, out of the report."""
+    reproduced = small_reproduction(tmp_path)
+    run = reproduced / "table1-cifar10" / "fedavg-0"
+    if harm == "summary":
+        (run / "summary.json").write_text("{\n")
+    else:
+        (run / "rounds.jsonl").write_text((run / "rounds.jsonl").read_text().splitlines()[0] + "\n")
+    said = {"summary": "summary.json is not valid JSON", "line": "rounds.jsonl has 0 rounds, and summary.json counts 1"}
+    talking = [word for word in QUICK if word != "--quiet"]
+    for expected in (1, 0):
+        assert main(["reproduce", "figure-confusion", *talking, "--out", str(reproduced), "--json"]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["ran"] == expected
+        assert f"left out: {run}/{said[harm]}\n" in printed.err
+    assert (run.parent / "fedavg-0-2" / "summary.json").is_file()
+
+
 def test_a_table_takes_over_what_a_figure_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduced = small_reproduction(tmp_path)
     quick = [*QUICK, "--methods", "fedavg,fedprox,fedssd"]
@@ -198,6 +217,18 @@ def test_only_one_program_fills_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.quick
+def test_where_nothing_came_of_it_only_what_was_there_is_left(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "mine", tmp_path / "runs" / "deep" / "out"):
+        with alone(folder):
+            assert folder.is_dir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+    with alone(tmp_path / "runs" / "out"):
+        (tmp_path / "runs" / "notes.txt").write_text("…")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "notes.txt", "runs"]
+
+
+@pytest.mark.quick
 def test_the_estimate_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two FedAvg cells of 100 rounds × 10 epochs: 1000 passes of 0.1 s and 100 rounds of 0.5 s each, 7 s to start."""
     (place, *_) = places_of(EXPERIMENTS["table1"], {"device": "cpu"}, dataset="cifar10")
@@ -235,12 +266,14 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
         (["table1", "--seeds", "0"], "at least 1"),
         (["table1", "--seeds", "x"], "--seeds expects how many seeds"),
         (["table1", "--methods", "fedsdd"], "got 'fedsdd'"),
+        (["table1", "--methods", ","], "--methods expects at least one of fedavg, fedprox, fedcurv"),
         (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),
         (["table3", "--part", "screen"], "--part is for the study"),
         (["table3", "--only", "head"], "--only expects one of table3-alpha-0.01, table3-alpha-0.1, table3-alpha-0.5"),
         (["table3", "--plan"], "--plan is for the study"),
-        (["table1", "--reuse", "nowhere"], "--reuse expects a folder"),
+        (["table1", "--reuse", "nowhere"], "--reuse expects a folder with runs, got nowhere, which is not there"),
+        (["table1", "--reuse", __file__], f"got {__file__}, which is a file"),
         (["table1", "--dataset", "cifar10"], "cifar10 is not prepared"),
         (["table1", "--rounds", "0"], "rounds expects a whole number of at least 1"),
     ],

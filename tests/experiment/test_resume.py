@@ -32,6 +32,7 @@ from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
 from fedssd.experiment.commit import source_commit
+from fedssd.experiment.events import Event
 from fedssd.experiment.sealing import unsealed
 
 
@@ -96,6 +97,20 @@ def test_a_record_that_lost_lines_falls_back(capsys: Captured) -> None:
     assert outcome(folder) == expected
 
 
+def test_a_run_that_goes_on_has_come_to_nothing_until_it_ends() -> None:
+    """Its old summary would speak of fewer rounds than its record has, and of all of them before it was extended."""
+    fedssd.run("scaffold", **KEYS, rounds=2, out="longer")
+    there: list[bool] = []
+
+    def listen(event: Event) -> None:
+        if event.line is not None:
+            there.append((Path("longer") / "summary.json").exists())
+
+    fedssd.run("scaffold", **KEYS, rounds=4, out="longer", resume=True, listen=listen)
+    assert there == [False, False]
+    assert json.loads((Path("longer") / "summary.json").read_text())["rounds"] == 4
+
+
 @pytest.mark.quick
 def test_more_rounds_later_equal_more_rounds_at_once() -> None:
     expected = whole()
@@ -118,6 +133,18 @@ def test_rounds_without_any_checkpoint_are_not_thrown_away(capsys: Captured) -> 
     assert main(["resume", "stopped", "--quiet"]) == 2
     assert "holds rounds and no checkpoint to go on from" in one_line(capsys)
     assert (folder / "rounds.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("more", [[], ["--rounds", "9"]], ids=["as it is", "more rounds"])
+def test_a_finished_run_without_checkpoints_is_said_to_be_finished(more: list[str], capsys: Captured) -> None:
+    """As results/ has them."""
+    before = whole()
+    shutil.rmtree("whole/checkpoint")
+    assert main(["resume", "whole", *more, "--quiet"]) == 2
+    assert one_line(capsys) == (
+        "fedssd: whole is finished: it has all its rounds, and no checkpoint to go on from to more\n"
+    )
+    assert outcome(Path("whole")) == before
 
 
 def test_a_finished_run_stays_as_it_is(capsys: Captured) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from killing import outcome
 from stopping import (
+    KEYS,
     RUN,
     Captured,
     folder_with_samples,  # noqa: F401  # a fixture that all use
@@ -18,6 +19,7 @@ from stopping import (
     write_samples,
 )
 
+import fedssd
 from fedssd.cli import main
 from fedssd.experiment import record
 from fedssd.experiment.record import RunFolder
@@ -122,4 +124,14 @@ def test_a_folder_in_use_or_of_something_else_is_refused(
     assert main(["resume", "letters"]) == 2
     assert "it holds none" in one_line(capsys)
     assert main(["run", *RUN, "--out", "letters", "--resume", "--quiet"]) == 2
-    assert "already holds something" in one_line(capsys)
+    assert "letters already holds something, and no recipe.toml or runs.json" in one_line(capsys)
+
+
+def test_a_comparison_whose_run_lost_its_recipe_says_so(capsys: Captured) -> None:
+    fedssd.compare(["fedavg"], [0], **KEYS, rounds=1, out="both")
+    (Path("both") / "fedavg-0" / "recipe.toml").unlink()
+    capsys.readouterr()
+    assert main(["resume", "both", "--workers", "1", "--quiet"]) == 2
+    said = one_line(capsys)
+    assert said.startswith("fedssd: both/fedavg-0 already holds something, and no recipe.toml")
+    assert "--out" not in said

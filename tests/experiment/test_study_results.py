@@ -21,10 +21,12 @@ def leave(folder: Path, trial: Trial, seed: int, curve: Sequence[float], rounds:
     folder.mkdir(parents=True)
     recipe = replace(trial.cell(seed).recipe, rounds=rounds or trial.recipe.rounds)
     values = [*curve, *[curve[-1]] * (recipe.rounds - len(curve))]
-    lines = [{}, *({"round": number, "global": {"acc": value}} for number, value in enumerate(values, 1))]
+    header, sent = {"fedssd": "0", "recipe_hash": "ab", "split_hash": "cd"}, {"bytes_up": 1, "bytes_down": 1}
+    lines = [header, *({"round": number, "global": {"acc": value}, **sent} for number, value in enumerate(values, 1))]
     (folder / "recipe.toml").write_text(recipe.to_toml())
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    summary = {"rounds": recipe.rounds, "of_rounds": recipe.rounds, "final": {"acc": values[-1]}}
+    summary = {"method": recipe.method, "seed": seed, "rounds": recipe.rounds, "of_rounds": recipe.rounds, **sent}
+    summary |= {"final": {"acc": values[-1]}, "best": {"acc": max(values)}}
     (folder / "summary.json").write_text(json.dumps(summary))
 
 

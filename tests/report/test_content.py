@@ -281,7 +281,7 @@ def test_an_interrupted_run_is_told_apart(tmp_path: Path, write_run: Write) -> N
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "found none"), ("{}", "another kind"), ("nothing", "another kind")],
+    [(None, "found none"), ("{}", "summary.json has no 'method'"), ("nothing", "summary.json is not valid JSON")],
     ids=["no run", "another JSON", "no JSON"],
 )
 def test_what_is_no_run_is_one_line(tmp_path: Path, write_run: Write, content: str | None, message: str) -> None:

@@ -114,13 +114,14 @@ def done(tmp_path: Path) -> dict[str, Path]:
         folder = tmp_path / cell.name
         folder.mkdir(parents=True)
         seed, accuracies = cell.recipe.seed, CURVES[cell.recipe.method, cell.recipe.seed]
-        seconds = {"seconds": {"train": 1.5, "evaluate": 0.5}}
-        rounds = [{"round": n, "global": {"acc": a}, **seconds} for n, a in enumerate(accuracies, start=1)]
-        header = {"card": "some card", "torch": "2.11", "commit": "abc"}
+        more = {"seconds": {"train": 1.5, "evaluate": 0.5}, "bytes_up": 1, "bytes_down": 1}
+        rounds = [{"round": n, "global": {"acc": a}, **more} for n, a in enumerate(accuracies, start=1)]
+        header = {"card": "some card", "torch": "2.11", "commit": "abc", "fedssd": "0"}
+        header |= {"recipe_hash": cell.key, "split_hash": f"s{seed}"}
         (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *rounds)))
         (folder / "recipe.toml").write_text(cell.recipe.to_toml())
         summary = {"method": cell.recipe.method, "seed": seed, "rounds": 2, "of_rounds": 2, "split_hash": f"s{seed}"}
-        summary |= {"final": {"acc": accuracies[-1]}, "bytes_up": 1, "bytes_down": 1}
+        summary |= {"final": {"acc": accuracies[-1]}, "best": {"acc": max(accuracies)}, "bytes_up": 2, "bytes_down": 2}
         (folder / "summary.json").write_text(json.dumps(summary))
         found[cell.key] = folder
     return found

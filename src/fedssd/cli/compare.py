@@ -89,7 +89,7 @@ def train(
         raise places.interrupted(error, out) from None
     table = tabulate(results)
     write(out, table, results, recipe)
-    leave_report(out, f"{opening} on {setting(recipe)}")
+    leave_report(out, f"{opening} on {setting(recipe)}", args.quiet)
     if args.json:
         print(json.dumps({"folder": str(out), "runs": [result.summary for result in results]}))
         return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.experiment import glance
+from fedssd.experiment.readback import is_finished
 
 ROOT = Path("runs")
 FEDERATION = "federation_app.py"  # in the folder of a Flower app
@@ -93,7 +93,7 @@ def kept(folder: Path) -> str:
     rounds = sum(glance.rounds(record.parent) for record in records)
     if rounds == 0:
         return f"no round had ended, so {folder} holds no results" if folder.exists() else "nothing was written"
-    finished = sum(_is_finished(record.parent / "summary.json") for record in records)
+    finished = sum(is_finished(record.parent) for record in records)
     of_runs = f" of {many(len(records), 'run')} ({finished} finished)" if len(records) > 1 else ""
     return f"{many(rounds, 'round')}{of_runs} kept in {folder}"
 
@@ -103,12 +103,6 @@ def interrupted(error: KeyboardInterrupt, folder: Path) -> KeyboardInterrupt:
     begun = any((folder / name).exists() for name in ("recipe.toml", "runs.json"))
     how = f"; go on with: {program()} {shlex.join(['resume', str(folder)])}" if begun else ""
     return type(error)(kept(folder) + how)
-
-
-def _is_finished(summary: Path) -> bool:
-    """An interrupted run may leave a summary too, of fewer rounds than it should have had."""
-    content = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {"rounds": 0, "of_rounds": 1}
-    return bool(content["rounds"] == content["of_rounds"])
 
 
 def not_a_folder(path: Path) -> str:

@@ -6,16 +6,19 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
+if TYPE_CHECKING:
+    from fedssd.report.records import Found
+
 NAME = "report.html"
-NAMED = 3  # unfinished runs in a line
+NAMED = 3  # runs that are left out, in a line
 EXAMPLES = examples(
     "fedssd report runs/compare-digits                     writes runs/compare-digits/report.html",
     "fedssd report runs/a runs/b --out both.html           several folders on one page",
@@ -44,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
     from fedssd.report.html import write_report
     from fedssd.report.paper import need_matplotlib, write_figures
-    from fedssd.report.records import shown, unfinished
+    from fedssd.report.records import look
 
     for folder in args.folders:
         if not folder.is_dir():
@@ -54,38 +57,67 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"expected a file in a folder that is there for --out, got {file}")
     if args.figures:
         need_matplotlib()
-    left_out = unfinished(args.folders)
-    if not shown(args.folders) and left_out:  # whatever is wrong is said before anything is written
-        raise UserError(f"expected a finished run in {', '.join(map(str, args.folders))}: {_under_way(left_out)}")
+    found = look(args.folders)
+    _refuse(found, args.folders)  # whatever is wrong is said before anything is written
     title = args.title or args.folders[0].resolve().name
     written = [write_report(args.folders, file, title)]
     if args.figures:
         written += write_figures(args.folders, file.with_name("figures"))
     if args.json:
-        print(json.dumps({"written": [str(path) for path in written], "unfinished": [str(run) for run in left_out]}))
+        left_out = {
+            "unfinished": [str(run) for run in found.unfinished],
+            "damaged": [str(run) for run in found.damaged],
+        }
+        print(json.dumps({"written": [str(path) for path in written], **left_out}))
         return 0
     print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
     if args.figures:
         print(f"{len(written) - 1} figures in {written[1].parent}/")
-    if left_out:
-        print(f"left out: {_under_way(left_out)}", file=sys.stderr)
+    if found.unfinished:
+        print(f"left out: {_under_way(found.unfinished)}", file=sys.stderr)
+    _say_damaged(found)
     return 0
+
+
+def _refuse(found: Found, folders: Sequence[Path]) -> None:
+    """A damaged run that was asked for by its own name, and folders without anything to show."""
+    asked = {folder.resolve() for folder in folders}
+    for run, what in found.damaged.items():
+        if not found.records or run.resolve() in asked:
+            raise UserError(what)
+    if not found.records and found.unfinished:
+        raise UserError(f"expected a finished run in {', '.join(map(str, folders))}: {_under_way(found.unfinished)}")
+
+
+def _say_damaged(found: Found) -> None:
+    if found.damaged:
+        print(f"left out: {_listed(found.damaged.values(), '; ')}", file=sys.stderr)
+
+
+def _listed(words: Collection[object], between: str = ", ") -> str:
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return between.join(map(str, list(words)[:NAMED])) + more
 
 
 def _under_way(runs: Sequence[Path]) -> str:
     """Which runs have no summary yet, and what goes on with them: of a comparison or a sweep its own folder."""
     from fedssd.experiment.many import PLAN
 
-    more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
-    named = ", ".join(map(str, runs[:NAMED])) + more
     whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
     commands = [f"`{places.program()} {shlex.join(['resume', str(folder)])}`" for folder in list(whole)[:NAMED]]
     state = "is still running or was interrupted" if len(runs) == 1 else "are still running or were interrupted"
-    return f"{named} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
+    return f"{_listed(runs)} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
 
 
-def leave_report(out: Path, title: str) -> Path:
-    """The page of the runs in a folder, beside them; what every command that runs something ends with."""
+def leave_report(out: Path, title: str, quiet: bool) -> list[Path]:
+    """The page of the runs in a folder, beside them; what every command that runs something ends with.
+
+    Damaged runs are left out and named; where no other is there, there is no page.
+    """
     from fedssd.report.html import write_report
+    from fedssd.report.records import look
 
-    return write_report([out], out / NAME, title)
+    found = look([out])
+    if not quiet:
+        _say_damaged(found)
+    return [write_report([out], out / NAME, title)] if found.records else []

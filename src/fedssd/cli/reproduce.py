@@ -107,9 +107,10 @@ def main(args: argparse.Namespace) -> int:
     with alone(out):
         ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet)
         written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
-    if any(out.rglob("summary.json")):
-        written.append(leave_report(out, f"{args.name}{' on digits' if small else ''}"))
-        written += write_figures([out], out / "figures") if args.figures else []
+    pages = leave_report(out, f"{args.name}{' on digits' if small else ''}", args.quiet)
+    written += pages
+    if pages and args.figures:
+        written += write_figures([out], out / "figures")
     if args.json:
         print(json.dumps({"folder": str(out), "ran": ran, "written": [str(path) for path in written]}))
         return 0
@@ -133,7 +134,8 @@ def _named(written: Sequence[Path], out: Path) -> list[str]:
 def _check_reuse(folders: Sequence[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {folder}, which is not there")
+            what = f"{folder}, which is {places.not_a_folder(folder)}"
+            raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {what}")
 
 
 def _changes(args: argparse.Namespace) -> dict[str, str]:
@@ -154,6 +156,8 @@ def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None
         return None
     known = list(dict.fromkeys(m for experiment in wanted for column in experiment.columns for m in column.methods))
     chosen = [name.strip() for name in text.split(",") if name.strip()]
+    if not chosen:
+        raise UsageError(f"fedssd reproduce: --methods expects at least one of {', '.join(known)}, got {text!r}")
     for name in chosen:
         if name not in known:
             raise UsageError(f"fedssd reproduce: --methods expects some of {', '.join(known)}, got {name!r}")

@@ -64,7 +64,7 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None
-    leave_report(out, f"{recipe.method} on {setting(recipe)}")
+    leave_report(out, f"{recipe.method} on {setting(recipe)}", args.quiet)
     if args.json:
         print(json.dumps(result.summary))
         return 0

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,9 @@ def main(args: argparse.Namespace) -> int:
     grid = parse_grid(args.grid)
     seeds = seed_list("sweep", args.seeds)
     workers = whole("sweep", "--workers", args.workers)
-    recipe = load_recipe(args.recipe, flags.overrides(args, "sweep"), profile=args.profile)
+    given = flags.overrides(args, "sweep")
+    _refuse_both(grid, given)
+    recipe = load_recipe(args.recipe, given, profile=args.profile)
     out = (places.resumable if args.resume else places.choose)(args.out, "sweep", recipe.data)
     return train(recipe, grid, seeds, workers, out, args, args.resume)
 
@@ -88,7 +90,7 @@ def train(
         raise places.interrupted(error, out) from None
     table = tabulate_cells(cells)
     _write(out, table)
-    leave_report(out, opening)
+    leave_report(out, opening, args.quiet)
     if args.json:
         found = [{"values": cell.values, "runs": [result.summary for result in cell.results]} for cell in cells]
         print(json.dumps({"folder": str(out), "cells": found}))
@@ -112,6 +114,16 @@ def parse_grid(words: list[str]) -> dict[str, list[str]]:
     if not grid:
         raise UsageError("fedssd sweep: --grid is missing: name a key and its values, such as fedssd.m_max=0.1,0.3")
     return grid
+
+
+def _refuse_both(grid: Mapping[str, Sequence[str]], given: Mapping[str, str | bool]) -> None:
+    """A key of the grid has no one value beside it."""
+    from fedssd.experiment.recipe import SPELLINGS
+
+    for key, values in grid.items():
+        name = f"options.{key}" if "." in key else SPELLINGS.get(key, key)
+        if name in given:
+            raise UsageError(f"fedssd sweep: {key} is given twice: --grid {key}={','.join(values)} and {given[name]}")
 
 
 def tabulate_cells(cells: list[Cell]) -> Table:

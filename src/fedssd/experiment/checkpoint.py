@@ -24,6 +24,7 @@ from fedssd.errors import UserError
 from fedssd.experiment.federation import Federation
 from fedssd.experiment.identity import difference, identity
 from fedssd.experiment.machine import Machine
+from fedssd.experiment.readback import is_finished
 from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
 from fedssd.experiment.sealing import Content, UnusableError, sealed, unsealed
 
@@ -209,10 +210,13 @@ def last_common(
 
 
 def _refuse_to_discard(folders: Sequence[RunFolder]) -> None:
-    """A run that never had a checkpoint, of an earlier version, is not overwritten."""
-    for folder in folders:
-        if folder.has_rounds():
-            raise UserError(f"{folder.path} holds rounds and no checkpoint to go on from: start anew in another folder")
+    """A run that never had a checkpoint, of an earlier version, is not overwritten; nor is one that lost them."""
+    held = [folder.path for folder in folders if folder.has_rounds()]
+    for path in held:
+        if not is_finished(path):
+            raise UserError(f"{path} holds rounds and no checkpoint to go on from: start anew in another folder")
+    for path in held:
+        raise UserError(f"{path} is finished: it has all its rounds, and no checkpoint to go on from to more")
 
 
 def _same_company(folders: Sequence[RunFolder], found: Sequence[Checkpoint]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.experiment.cells import resolved
+from fedssd.experiment.readback import is_finished
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.repeats import newest_last
 
@@ -16,7 +16,8 @@ from fedssd.experiment.repeats import newest_last
 def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
     """Run folders that have all their rounds, by the key of their recipe as this version reads it; repeats count once.
 
-    To read the recipe of a method in a file is to load that file, so of those only the ``trusted`` one counts.
+    A damaged run does not count, so that it is run again. To read the recipe of a method in a file is to load that
+    file, so of those only the ``trusted`` one counts.
     """
     return {key: runs[-1] for key, runs in finished_runs(folders, trusted).items()}
 
@@ -36,15 +37,6 @@ def recipes_of_finished(folders: Iterable[Path], trusted: str = "") -> Iterator[
         recipe = _recipe(run, trusted)
         if recipe is not None:
             yield recipe, run
-
-
-def is_finished(run: Path) -> bool:
-    """Whether a run folder has all its rounds."""
-    try:
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-        return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _recipe(run: Path, trusted: str) -> Recipe | None:

@@ -70,6 +70,7 @@ def sweep(
         raise UserError("sweep needs at least one seed and one key with values, such as fedssd.m_max=0.1,0.3")
     if "seed" in grid:
         raise UserError("sweep takes its seeds apart from the grid: use --seeds (seeds=…)")
+    _refuse_equal(base, grid)
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     for cell in cells:
         refuse_unused(merge(base, {k: v for k, v in cell.items() if "." not in k}, "sweep"), cell)
@@ -81,6 +82,16 @@ def sweep(
     results = run_many(recipes, names, out, workers, listen, asked, resume)
     each = len(seeds)
     return [Cell(cell, results[i * each : (i + 1) * each]) for i, cell in enumerate(cells)]
+
+
+def _refuse_equal(base: Recipe, grid: Mapping[str, Sequence[Any]]) -> None:
+    """Two spellings of one value would train the same cells twice."""
+    for key, values in grid.items():
+        made = [merge(base, {key: value}, "sweep") for value in values]
+        for place, one in enumerate(made):
+            if one in made[:place]:
+                first, second = values[made.index(one)], values[place]
+                raise UserError(f"sweep: {first} and {second} are the same value of {key}, and each is run once")
 
 
 class Cell(NamedTuple):

@@ -146,10 +146,23 @@ def load_recipe(
     recipe = merge(Recipe(), content, where)
     if profile:
         recipe = _with_profile(profile, content, where, merge(recipe, overrides, "command line"), others)
-    refuse_unused(
-        merge(recipe, {k: v for k, v in overrides.items() if "." not in k}, "command line"), overrides, others
-    )
-    return check(merge(recipe, overrides, "command line"), others)
+    final = merge(recipe, overrides, "command line")
+    try:
+        refuse_unused(final, overrides, others)
+        return check(final, others)
+    except UserError as error:
+        if path is not None and str(error) == _mistake(recipe, others):
+            raise UserError(f"{where}: {error}") from None
+        raise
+
+
+def _mistake(recipe: Recipe, others: Sequence[str]) -> str:
+    """What is wrong with a recipe, if anything is."""
+    try:
+        check(recipe, others)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _with_profile(name: str, content: Mapping[str, Any], where: str, asked: Recipe, others: Sequence[str]) -> Recipe:
@@ -161,10 +174,13 @@ def _with_profile(name: str, content: Mapping[str, Any], where: str, asked: Reci
 
 
 def refuse_unused(recipe: Recipe, keys: Iterable[str], others: Sequence[str] = ()) -> None:
-    """An option set by hand for a method that does not run would do nothing: say so."""
+    """An option set by hand for a method that does not run would do nothing: say so.
+
+    What runs is the recipe's method, or the ``others`` in its place.
+    """
     from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
 
-    used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
+    used = {kind.name for method in others or [recipe.method] for kind in local_kinds(method)} | {recipe.server}
     for key in keys:
         method = key.removeprefix("options.").rpartition(".")[0]
         if method in {**LOCALS, **SERVERS} and method not in used:
@@ -195,6 +211,8 @@ def merge(recipe: Recipe, values: Mapping[str, Any], where: str) -> Recipe:
 
 def _meant(key: str, value: Any) -> str:
     """What somebody who wrote an unknown key had probably in mind."""
+    if isinstance(value, Mapping) and closest(key, ["options"]):
+        return "did you mean 'options'?"
     if isinstance(value, Mapping):
         return f"a method's options stand in a table [options.{key}]"
     close = closest(key, list(KEYS))
@@ -260,8 +278,9 @@ def _check_numbers(recipe: Recipe) -> None:
         fits = math.isfinite(value) and (low <= value if low_allowed else low < value) and value <= high
         if not fits or (key == "momentum" and value == 1.0):
             upper = "" if high == math.inf else f" and {'below' if key == 'momentum' else 'at most'} {high:g}"
+            number = "a number" if math.isfinite(value) else "a finite number"
             raise UserError(
-                f"{key} expects a number {'of at least' if low_allowed else 'above'} {low:g}{upper}, got {value}"
+                f"{key} expects {number} {'of at least' if low_allowed else 'above'} {low:g}{upper}, got {value}"
             )
     for key, low in (("seed", 0), ("auxiliary", 0), ("partition_seed", -1), ("width", 0)):
         if not low <= getattr(recipe, key) < 2**32:

@@ -59,8 +59,7 @@ class RunFolder:
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self.hold()
-            for result in ("summary.json", "weights.safetensors"):
-                (self.path / result).unlink(missing_ok=True)
+            self._forget_results()
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
             federation.partition.save(self.path / "partition.json")
             write_whole(self.record, _as_line(header))
@@ -68,17 +67,25 @@ class RunFolder:
         self._lines, self._bytes, self._hash = 0, 0, hashlib.sha256()
 
     def go_on(self, federation: Federation, header: Line, position: Position) -> list[Line]:
-        """Cut the record back to a position that :meth:`holds` and give its lines; what came later never happened."""
+        """Cut the record back to a position that :meth:`holds` and give its lines; what came later never happened.
+
+        What the run had come to when it stopped is no longer so, and is gone until it ends again.
+        """
         with explained(self.path):
             old, body = self._read()
             kept = body[: position.bytes]
             if old is not None:
                 header = {**old, "resumed": [*old.get("resumed", []), {"round": position.lines, **header}]}
             write_whole(self.record, _as_line(header) + kept, durable=True)
+            self._forget_results()
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
             sync_folder(self.path)
         self._lines, self._bytes, self._hash = position.lines, len(kept), hashlib.sha256(kept)
         return [json.loads(line) for line in kept.splitlines()]
+
+    def _forget_results(self) -> None:
+        for result in ("summary.json", "weights.safetensors"):
+            (self.path / result).unlink(missing_ok=True)
 
     def holds(self, position: Position) -> bool:
         """Whether the record still begins with what it had at that position."""
@@ -162,8 +169,12 @@ def refuse_taken(path: Path, resume: bool = False) -> None:
     """Refuse a folder that holds something; to ``resume``, that may be what a run of ours began."""
     with explained(path):
         names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".part")} if path.is_dir() else set()
-    if names and not (resume and names & BEGUN):
-        raise UserError(f"output folder {path} already holds something: name another with --out")
+    if not names or (resume and names & BEGUN):
+        return
+    if resume:
+        what = "already holds something, and no recipe.toml or runs.json that says what to go on with"
+        raise UserError(f"{path} {what}: put it back, or move the folder away")
+    raise UserError(f"output folder {path} already holds something: name another with --out")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -14,8 +14,9 @@ from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
 from fedssd.experiment.events import Listener, ignore
-from fedssd.experiment.finished import is_finished, recipes_of_finished
+from fedssd.experiment.finished import recipes_of_finished
 from fedssd.experiment.many import read_plan, run_many
+from fedssd.experiment.readback import is_finished
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import explained
 
@@ -27,6 +28,7 @@ RECORD = ("recipe.toml", "rounds.jsonl", "summary.json")
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
     """One program at a time fills a folder; the lock goes with the process that holds it."""
+    new = [folder for folder in (out, *out.parents) if not folder.exists()]
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
@@ -41,7 +43,8 @@ def alone(out: Path) -> Iterator[None]:
     finally:
         os.close(handle)
         with suppress(OSError):  # where nothing came of it, nothing is left behind
-            out.rmdir()
+            for folder in new:
+                folder.rmdir()
 
 
 def made(recipe: Recipe) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from fedssd.experiment.readback import read_files
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
 from fedssd.experiment.repeats import newest_last
 from fedssd.methods.registry import LOCALS, SERVERS
@@ -148,7 +149,7 @@ def _finished(results: Path, besides: Path | None) -> list[Finished]:
     found = []
     folders = (file.parent for file in results.rglob("summary.json"))
     for folder in newest_last(one for one in folders if besides is None or besides not in one.parents):
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = read_files(folder).summary
         if summary["rounds"] == summary["of_rounds"] and "final" in summary:
             recipe = load_recipe(folder / "recipe.toml", {})
             found.append(Finished(recipe, folder, 100 * summary["final"]["acc"], "diverged" in summary))

@@ -1,0 +1,162 @@
+"""A run folder read back: its files are whole and belong together, or one sentence names the one that is not."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from fedssd.errors import UserError
+
+NUMBER, MAYBE = (int, float), (int, float, type(None))
+# The shapes of what is read: a key with a question mark may be missing, a star stands for every key.
+HEADER = {"fedssd": str, "recipe_hash": str, "split_hash": str, "parameters?": int, "resumed?": list}
+ROUND = {
+    "round": int,
+    "bytes_up": int,
+    "bytes_down": int,
+    "global?": {"acc": NUMBER, "class_acc?": list},
+    "local?": {"acc_mean": NUMBER, "class_acc?": list},
+    "client_0?": {"class_acc?": list},
+    "confusion?": {"global": list},
+    "credibility?": list,
+    "distillation?": {"*": MAYBE},
+    "seconds?": {"*": NUMBER},
+}
+SUMMARY = {
+    "method": str,
+    "seed": int,
+    "rounds": int,
+    "of_rounds": int,
+    "bytes_up": int,
+    "bytes_down": int,
+    "final?": {"acc": NUMBER, "local_acc?": MAYBE, "forgetting?": MAYBE},
+    "best?": {"acc": NUMBER},
+}
+WORDS = {
+    str: "text",
+    int: "a whole number",
+    NUMBER: "a number",
+    MAYBE: "a number or null",
+    list: "a list",
+    dict: "an object",
+}
+
+
+class DamagedError(UserError):
+    """A run's file is not as a run leaves it."""
+
+
+class Files(NamedTuple):
+    """What a run folder holds."""
+
+    recipe: dict[str, Any]
+    header: dict[str, Any]
+    rounds: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+def read_files(run: Path) -> Files:
+    """A run's recipe, record and summary; a :class:`DamagedError` where one is missing, broken or of another length."""
+    recipe = _recipe(run / "recipe.toml")
+    summary = _summary(run / "summary.json")
+    record = run / "rounds.jsonl"
+    header, rounds = _record(record)
+    if len(rounds) != summary["rounds"]:
+        raise DamagedError(f"{record} has {_rounds(len(rounds))}, and summary.json counts {summary['rounds']}")
+    return Files(recipe, header, rounds, summary)
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run folder has all its rounds, and is whole."""
+    try:
+        summary = read_files(run).summary
+    except DamagedError:
+        return False
+    return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
+
+
+def _recipe(file: Path) -> dict[str, Any]:
+    text = _text(file)
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise DamagedError(f"{file} is not valid TOML: {error}") from None
+
+
+def _summary(file: Path) -> dict[str, Any]:
+    summary = _object(str(file), _text(file), SUMMARY)
+    if "final" in summary and "best" not in summary:
+        raise DamagedError(f"{file} has no 'best'")
+    return summary
+
+
+def _record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A header and rounds; a last line that was cut short by a crash does not count."""
+    first, *rest = _text(file).split("\n")
+    if not rest:
+        raise DamagedError(f"{file} has no header")
+    header, rounds = _object(f"{file} line 1, its header,", first, HEADER), []
+    for number, text in enumerate(rest[:-1], start=1):
+        place = f"{file} line {number + 1}"
+        line = _object(place, text, ROUND)
+        if line["round"] != number:
+            raise DamagedError(f"{place} is round {line['round']}, where {number} belongs")
+        rounds.append(line)
+    return header, rounds
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DamagedError(f"{file} is not there") from None
+    except OSError as error:
+        raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DamagedError(f"{file} is not UTF-8 text") from None
+
+
+def _object(place: str, text: str, shape: Any) -> dict[str, Any]:
+    """A JSON object of this shape; NaN and infinity are no JSON."""
+    try:
+        content: dict[str, Any] = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise DamagedError(f"{place} is not valid JSON") from None
+    wrong = _misfit(content, shape, "")
+    if wrong:
+        raise DamagedError(f"{place} {wrong}")
+    return content
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def _misfit(content: Any, shape: Any, name: str = "") -> str:
+    """What does not have its shape, in words; empty where all has."""
+    kind = dict if isinstance(shape, dict) else shape
+    if not isinstance(content, kind):
+        return f"expects {WORDS[kind]}{f' for {name!r}' if name else ''}, got {_short(content)}"
+    if kind is not dict:
+        return ""
+    for key, inner in shape.items():
+        for bare in content if key == "*" else [key.rstrip("?")]:
+            path = f"{name}.{bare}" if name else bare
+            if bare in content:
+                wrong = _misfit(content[bare], inner, path)
+            else:
+                wrong = "" if key.endswith("?") else f"has no {path!r}"
+            if wrong:
+                return wrong
+    return ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _rounds(count: int) -> str:
+    return f"{count} round{'' if count == 1 else 's'}"
