@@ -15,13 +15,14 @@ from fedssd.report import mechanism
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
-from fedssd.report.wording import NOT_RUN, interval, leads
+from fedssd.report.wording import NOT_RUN, interval, leads, listed
 
 
 class Pair(NamedTuple):
     """FedSSD and FedAvg on a column."""
 
     column: Column
+    name: str  # of this FedSSD
     ours: Trial
     theirs: Trial
 
@@ -31,46 +32,68 @@ def on_cifar10(evidence: Evidence) -> str:
     settled = evidence.study.settled(evidence.results)
     if settled is None:
         return f"{NOT_RUN.capitalize()}.\n"
-    return _table(
-        evidence, [Pair(c, *(evidence.study.reported(c, name, settled) for name in (OURS, THEIRS))) for c in COLUMNS]
-    )
+    both = {
+        column.title: [evidence.study.reported(column, name, settled) for name in (OURS, THEIRS)] for column in COLUMNS
+    }
+    return _table(evidence, [Pair(column, "FedSSD", *both[column.title]) for column in COLUMNS])
 
 
 def on_digits(evidence: Evidence) -> str:
-    """Both with the strengths that digits come with."""
+    """FedSSD with each of its strengths."""
     return _table(evidence, _pairs_of_digits(evidence))
 
 
 def said_of_digits(evidence: Evidence) -> str:
-    """A sentence: where and when FedSSD leads most, and what is left of that at the end."""
-    pairs = _pairs_of_digits(evidence)
-    found = {pair.column.title: by for pair in pairs if (by := _by_round(evidence, pair))}
+    """Where and when FedSSD leads most, what is left of that at the end, and where it then trails."""
+    found = {
+        (pair.name, pair.column.title): by for pair in _pairs_of_digits(evidence) if (by := _by_round(evidence, pair))
+    }
     if not found:
         return ""
-    told = [
-        (fmean(lead.gains), title, after) for title, by in found.items() for after, lead in by.items() if lead.clear
+    ahead = [
+        (fmean(lead.gains), place, after)
+        for place, by in found.items()
+        for after, lead in by.items()
+        if lead.clear and fmean(lead.gains) > 0
     ]
-    ahead = [one for one in told if one[0] > 0]
-    if not ahead:
-        return "On digits FedSSD leads FedAvg on no column after any of the rounds looked at."
-    _, most, after = max(ahead, key=lambda one: one[0])
-    last = max(found[most])
-    end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
-    return (
-        f"On digits, split as the columns are, FedSSD leads most on {most}: after {after} rounds it "
-        f"{leads(found[most][after])}{end}."
-    )
+    said = "On digits FedSSD leads FedAvg on no column after any of the rounds looked at."
+    if ahead:
+        _, most, after = max(ahead, key=lambda one: one[0])
+        last = max(found[most])
+        end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
+        said = (
+            f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds it "
+            f"{leads(found[most][after])}{end}."
+        )
+    ends = {place: by[max(by)] for place, by in found.items()}
+    behind = [
+        f"on {title} with {name} ({interval(lead).removesuffix(' *')})"
+        for (name, title), lead in ends.items()
+        if lead.clear and fmean(lead.gains) < 0
+    ]
+    return said + (f" In the end it trails FedAvg {listed(behind)}." if behind else "")
 
 
 def _pairs_of_digits(evidence: Evidence) -> list[Pair]:
-    return [Pair(c, *(evidence.study.on_digits(c, name) for name in (OURS, THEIRS))) for c in COLUMNS]
+    study = evidence.study
+    return [
+        Pair(column, f"M_max = {value:g}", study.on_digits(column, OURS, m_max=value), study.on_digits(column, THEIRS))
+        for column in COLUMNS
+        for value in study.design.digits.m_max
+    ]
 
 
 def _table(evidence: Evidence, pairs: Sequence[Pair]) -> str:
-    rows: list[list[str]] = []
+    """For each column FedAvg's accuracy, and for each FedSSD its gain over it and how much was distilled."""
     rounds = [after for after in evidence.study.design.digits.after if after <= pairs[0].ours.recipe.rounds]
+    rows: list[list[str]] = []
+    shown = ""  # the column whose FedAvg stands above
     for pair in pairs:
         found = _by_round(evidence, pair)
+        if found and pair.column.title != shown:
+            shown = pair.column.title
+            theirs = [f"{fmean(found[after].accuracies):.2f}" if after in found else "–" for after in rounds]
+            rows.append([f"**{shown}**", "FedAvg %", *theirs])
         if found:
             rows += _rows(evidence, pair, found, rounds)
     if not rows:
@@ -79,10 +102,8 @@ def _table(evidence: Evidence, pairs: Sequence[Pair]) -> str:
 
 
 def _rows(evidence: Evidence, pair: Pair, found: Mapping[int, Rival], rounds: Sequence[int]) -> list[list[str]]:
-    """FedAvg's accuracy, FedSSD's gain over it, and how much was distilled."""
-    theirs = [f"{fmean(found[after].accuracies):.2f}" if after in found else "–" for after in rounds]
     gains = [interval(found[after]) if after in found else "–" for after in rounds]
-    rows = [[f"**{pair.column.title}**", "FedAvg %", *theirs], ["", "FedSSD less FedAvg", *gains]]
+    rows = [["", f"{pair.name}, less FedAvg", *gains]]
     title, measure = next(iter(mechanism.DISTILLED.items()))
     records = evidence.records(pair.ours)
     if records:

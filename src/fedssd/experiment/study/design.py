@@ -74,6 +74,7 @@ class Digits:
     """The columns' splits on digits, and the rounds after which methods are compared."""
 
     recipe: str
+    m_max: tuple[float, ...]  # FedSSD's, each reported
     seeds: tuple[int, ...]
     after: tuple[int, ...]
 
@@ -196,10 +197,14 @@ def understood(content: Mapping[str, Any]) -> Design:
         grids,
         tuple(variants.values()),
         tuple(_composition(one, variants) for one in content["composition"]),
-        Digits(content["digits"]["recipe"], tuple(content["digits"]["seeds"]), tuple(content["digits"]["after"])),
+        _digits(content["digits"]),
     )
     _check(design)
     return design
+
+
+def _digits(given: Mapping[str, Any]) -> Digits:
+    return Digits(given["recipe"], *(tuple(given[key]) for key in ("m_max", "seeds", "after")))
 
 
 def _owner(key: str) -> str:

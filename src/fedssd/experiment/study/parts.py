@@ -114,7 +114,10 @@ class Study(Choices):
         return [self.best(name, value, settled) for name, value in found.items()]
 
     def _digits(self, results: Results) -> list[Trial]:
-        return [self.on_digits(column, method) for column in COLUMNS for method in ("fedavg", OURS)]
+        found = [self.on_digits(column, "fedavg") for column in COLUMNS]
+        return found + [
+            self.on_digits(column, OURS, m_max=value) for column in COLUMNS for value in self.design.digits.m_max
+        ]
 
     def _need_paper(self, part: str, results: Results) -> Changes:
         found = self.paper(results)

@@ -154,12 +154,13 @@ class Trials:
         """A composition that was chosen, as it is reported."""
         return self.composed("best", self.design.composition(name), value, settled)
 
-    def on_digits(self, column: Column, method: str) -> Trial:
+    def on_digits(self, column: Column, method: str, **strength: float) -> Trial:
         """A method on digits that are split as a column's data are."""
         recipe = load_recipe(recipe_file(self.design.digits.recipe), {"method": method})
         rounds = SMALL_ROUNDS if self.small else self.design.rounds["digits"]
-        changes = {"partition": self._setting(column, "digits").partition, "rounds": rounds, **self.changes}
-        return Trial("digits", column.recipe, method, method, check(merge(recipe, changes, "study")))
+        own = {f"{method}.{option}": value for option, value in strength.items()}
+        changes = {"partition": self._setting(column, "digits").partition, "rounds": rounds, **own, **self.changes}
+        return Trial("digits", column.recipe, label(own) or method, method, check(merge(recipe, changes, "study")))
 
     def _column(self, recipe: str) -> Column:
         return next(column for column in COLUMNS if column.recipe == recipe)
