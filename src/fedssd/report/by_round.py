@@ -62,8 +62,8 @@ def said_of_digits(evidence: Evidence) -> str:
         last = max(found[most])
         end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
         said = (
-            f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds it "
-            f"{leads(found[most][after])}{end}."
+            f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds "
+            f"it {leads(found[most][after])}{end}."
         )
     ends = {place: by[max(by)] for place, by in found.items()}
     behind = [
