@@ -71,6 +71,16 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     assert json.loads(capsys.readouterr().out) == {"parts": [plan]}
 
 
+def test_of_a_run_s_rounds_the_last_alone_is_kept_in_full(tmp_path: Path) -> None:
+    command = ["reproduce", "study", *TINY, "--rounds", "2", "--part", "screen", "--only", "floor", "--seeds", "1"]
+    assert main([*command, "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    for record in (tmp_path / "out").rglob("rounds.jsonl"):
+        _, first, last = map(json.loads, record.read_text().splitlines())
+        assert last.keys() - first.keys() == {"credibility", "confusion", "client_0"}
+        assert last["local"].keys() - first["local"].keys() == {"acc"}
+        assert first["global"]["acc"] == pytest.approx(first["forgetting"] + first["local"]["acc_mean"])
+
+
 @pytest.mark.quick
 def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1", "--out", str(tmp_path / "out")]

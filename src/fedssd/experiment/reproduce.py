@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
-from fedssd.experiment.events import Listener, ignore
+from fedssd.experiment.events import Line, Listener, ignore
 from fedssd.experiment.finished import recipes_of_finished
 from fedssd.experiment.many import read_plan, run_many
 from fedssd.experiment.readback import is_finished
@@ -139,7 +140,8 @@ def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
 def gather(out: Path, place: Path, lean: bool = False) -> None:
     """Move a batch's finished runs out of where it ran and remove what was interrupted there.
 
-    ``lean`` leaves of a run what tables are made from: its recipe, its rounds and its summary.
+    ``lean`` leaves of a run what tables are made from: its recipe, its summary and its rounds, of all but the last of
+    which without matrices and without what concerns single clients.
     """
     with explained(out):
         for summary in sorted(place.rglob("summary.json")):
@@ -161,6 +163,18 @@ def _strip(run: Path) -> None:
             shutil.rmtree(entry)
         elif entry.name not in RECORD:
             entry.unlink()
+    rounds = run / "rounds.jsonl"
+    header, *lines = rounds.read_text(encoding="utf-8").splitlines()
+    slim = [header, *(json.dumps(_slim(json.loads(line))) for line in lines[:-1]), *lines[-1:]]
+    rounds.write_text("\n".join([*slim, ""]), encoding="utf-8")
+
+
+def _slim(line: Line) -> Line:
+    """A round as tables need it: matrices and single clients are most of a record."""
+    kept = {key: value for key, value in line.items() if key not in ("credibility", "confusion", "client_0")}
+    if "local" in kept:
+        kept["local"] = {key: value for key, value in kept["local"].items() if key != "acc"}
+    return kept
 
 
 def _free(place: Path) -> Path:

@@ -65,13 +65,21 @@ def said_of_digits(evidence: Evidence) -> str:
             f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds "
             f"it {leads(found[most][after])}{end}."
         )
-    ends = {place: by[max(by)] for place, by in found.items()}
-    behind = [
-        f"on {title} with {name} ({interval(lead).removesuffix(' *')})"
-        for (name, title), lead in ends.items()
-        if lead.clear and fmean(lead.gains) < 0
-    ]
-    return said + (f" In the end it trails FedAvg {listed(behind)}." if behind else "")
+    return " ".join([said, *_ends({place: by[max(by)] for place, by in found.items()})])
+
+
+def _ends(found: Mapping[tuple[str, str], Rival]) -> list[str]:
+    """Where FedSSD leads and where it trails after the last round, as far as that is told apart."""
+    told = {place: lead for place, lead in found.items() if lead.clear}
+    said = []
+    for word, sign in (("leads", 1), ("trails", -1)):
+        where = [
+            f"{title} with {name} ({interval(lead).removesuffix(' *')})"
+            for (name, title), lead in told.items()
+            if fmean(lead.gains) * sign > 0
+        ]
+        said += [f"{word} FedAvg on {listed(where)}"] if where else []
+    return [f"In the end it {' and '.join(said)}."] if said else []
 
 
 def _pairs_of_digits(evidence: Evidence) -> list[Pair]:
