@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -454,6 +455,7 @@ def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
     assert [factor_of(tried(path)) for path in (first, second, first)] == [2.0, 3.0, 2.0]
     assert source_hash(tried(first)) != source_hash(tried(second))
     assert sys.path == search
+    assert "helper" not in sys.modules  # which might be anybody's
     assert not list(tmp_path.rglob("__pycache__"))
 
 
@@ -480,9 +482,12 @@ def test_a_changed_import_is_another_method(
 
 
 @pytest.mark.quick
-def test_what_is_installed_below_the_folder_is_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual environment may lie beside the file."""
-    installed = tmp_path / ".venv" / "lib" / "site-packages"
+@pytest.mark.parametrize("place", [".venv/lib/site-packages", "libs"])
+def test_what_is_installed_below_the_folder_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A virtual environment may lie beside the file, or a folder of packages, some of which cannot be loaded twice."""
+    installed = tmp_path / place
     installed.mkdir(parents=True)
     monkeypatch.syspath_prepend(installed)
     path = tmp_path / "mine.py"
@@ -492,6 +497,39 @@ def test_what_is_installed_below_the_folder_is_not_the_users(tmp_path: Path, mon
         (installed / "installed_here.py").write_text(text)
         found.add(source_hash(load_local(f"{path}:Mine")))
     assert len(found) == 1
+    theirs = sys.modules.pop("installed_here")
+    assert vars(theirs)["A"] == 1
+
+
+@pytest.mark.quick
+def test_an_imported_link_is_what_it_leads_to(tmp_path: Path) -> None:
+    """Two folders with a link of the same name; what is behind it changes."""
+    found = []
+    for name, number in (("a", 2.0), ("b", 3.0)):
+        path = package(tmp_path / name, number)
+        (tmp_path / f"{name}.py").write_text(f"def factor():\n    return {number}\n")
+        (tmp_path / name / "helper.py").unlink()
+        (tmp_path / name / "helper.py").symlink_to(tmp_path / f"{name}.py")
+        found.append(factor_of(tried(path)))
+    assert found == [2.0, 3.0]
+    then = source_hash(tried(path))
+    (tmp_path / "b.py").write_text("def factor():\n    return 4.0\n")
+    assert factor_of(tried(path)) == 4.0
+    assert source_hash(tried(path)) != then
+
+
+def test_methods_are_loaded_from_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two folders whose helpers have one name, by a script that lies beside one of them."""
+    paths = [package(tmp_path / name, number) for name, number in (("a", 2.0), ("b", 3.0))]
+    script = type(sys)("__mp_main__")
+    script.__file__ = str(tmp_path / "a" / "script.py")
+    Path(script.__file__).touch()
+    monkeypatch.setitem(sys.modules, "__mp_main__", script)
+    places = [paths[number % 2] for number in range(40)]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda path: factor_of(load_local(f"{path}:Mine")), places)) == [2.0, 3.0] * 20
+    assert sys.modules["__mp_main__"] is script
 
 
 @pytest.mark.quick
@@ -515,6 +553,15 @@ def test_an_import_inside_a_hook_is_refused(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(UserError, match=r"mine.py:9: Mine imports helper inside a hook: import it at the top"):
             tried(path)
+
+
+@pytest.mark.quick
+def test_an_import_is_no_less_inside_a_hook_where_the_file_has_it_at_the_top(tmp_path: Path) -> None:
+    """What it gets depends on which folder's module of that name was loaded last."""
+    path = package(tmp_path / "a", 2.0)
+    path.write_text(USES_HELPER.replace("return factor()", "import helper; return helper.factor()"))
+    with pytest.raises(UserError, match=r"mine.py:10: Mine imports helper inside a hook"):
+        tried(path)
 
 
 @pytest.mark.quick

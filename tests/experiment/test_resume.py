@@ -97,6 +97,22 @@ def test_a_record_that_lost_lines_falls_back(capsys: Captured) -> None:
     assert outcome(folder) == expected
 
 
+def test_a_damaged_run_of_a_comparison_is_no_finished_one(tmp_path: Path, capsys: Captured) -> None:
+    """Two of its rounds have changed places: the table must not count what the report leaves out."""
+    out, words = tmp_path / "both", ["--rounds", "3", "--epochs", "1", "--seeds", "0", "--workers", "1"]
+    assert main(["compare", "--methods", "fedavg,fedprox", *words, "--out", str(out), "--quiet"]) == 0
+    record = out / "fedavg-0" / "rounds.jsonl"
+    whole = record.read_text()
+    header, first, second, *rest = whole.splitlines()
+    record.write_text("\n".join([header, second, first, *rest, ""]))
+    capsys.readouterr()
+    assert main(["resume", str(out)]) == 0
+    assert "left out" not in capsys.readouterr().err
+    again = [json.loads(line) for line in record.read_text().splitlines()[1:]]
+    before = [json.loads(line) for line in whole.splitlines()[1:]]
+    assert [line["global"] for line in again] == [line["global"] for line in before]
+
+
 def test_a_run_that_goes_on_has_come_to_nothing_until_it_ends() -> None:
     """Its old summary would speak of fewer rounds than its record has, and of all of them before it was extended."""
     fedssd.run("scaffold", **KEYS, rounds=2, out="longer")

@@ -200,6 +200,8 @@ def test_a_lead_is_looked_at_on_the_way() -> None:
     behind = f"(-20.00 [{-20 - half / 10:+.2f}, {-20 + half / 10:+.2f}])"
     assert f"In the end it trails FedAvg on δ = 10 with M_max = 1 {behind}." in said
     assert found.blocks["by-round"]() == "Not run yet.\n"
+    short = Page(Study(changes={"rounds": "2"}), Told(lambda trial, seed: 50.0 if trial.part == "digits" else None))
+    assert short.blocks["digits"]().startswith("|  | after round | 2 |\n")  # the last, where there is none of those
     level = page(lambda trial, seed: 50.0 if trial.part == "digits" else None)
     assert "On digits FedSSD leads FedAvg on no column after any of the rounds looked at." in answer(level)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from safetensors.torch import load_file
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.experiment.events import Line
+from fedssd.experiment.readback import DamagedError, read_files
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.experiment.record import Summary
 
@@ -30,8 +30,7 @@ class Result:
 def read_result(folder: Path, recipe: Recipe) -> Result | None:
     """What a run left that has done all its rounds; None if it has not, or cannot be read."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
+        _, _, lines, summary = read_files(folder)
         if not (summary["rounds"] == summary["of_rounds"] == recipe.rounds == len(lines)):
             return None
         weights = tree.unflatten(load_file(folder / "weights.safetensors"))
@@ -40,6 +39,6 @@ def read_result(folder: Path, recipe: Recipe) -> Result | None:
         ran = load_recipe(folder / "recipe.toml", {})
         if ran.hash != summary["recipe_hash"]:
             return None
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+    except (DamagedError, OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
     return Result(ran, lines, summary, weights, folder)

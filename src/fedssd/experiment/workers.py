@@ -161,5 +161,6 @@ def _work(recipes: list[Recipe], outs: list[Path | None], resume: bool) -> list[
         done = run_together(recipes, outs, tell, resume=resume)
     except KeyboardInterrupt:
         os._exit(TERMINATED)  # not back into the pool, which would hand out the next runs
-    _busy = False
+    finally:
+        _busy = False
     return [replace(result, weights={}) if result.folder else result for result in done]

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from fedssd.errors import UserError
 USER_MODULE = "fedssd_user_"  # then the file's path and the hash of its content
 PLAIN = (float, int, bool, str)  # what an option can be: recipes and the command line have no more
 INSTALLED = ("site-packages", "dist-packages")
+SCRIPT = ("__main__", "__mp_main__")  # what is running, also by multiprocessing's name for it
 NOT_THE_USERS = (Path(sysconfig.get_paths()["stdlib"]).resolve(), Path(__file__).resolve().parents[1])
 
 
@@ -40,7 +42,7 @@ class Source(NamedTuple):
 
 _sources: dict[type[Local], Source] = {}  # of every class that was loaded
 _latest: dict[Path, Source] = {}  # by method file
-_helpers: dict[str, ModuleType] = {}  # what the latest load left in sys.modules
+importing = threading.RLock()  # one at a time: modules and the path to them are the whole process's
 
 
 def load_local(spec: str, taken: Collection[str] = ()) -> type[Local]:
@@ -81,6 +83,11 @@ def source_hash(kind: type[Local]) -> str | None:
 
 def _import(path: Path) -> Source:
     """The module as its files are now: a notebook edits them between two runs."""
+    with importing:
+        return _imported(path)
+
+
+def _imported(path: Path) -> Source:
     known = _latest.get(path.resolve())
     if known is not None and known.path == path and _hash(known.files) == known.hash:
         return known
@@ -94,7 +101,7 @@ def _import(path: Path) -> Source:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     folder = path.resolve().parent
-    with _read_anew(folder):
+    with unloaded(folder):
         sys.modules[module_name] = module
         linecache.checkcache(str(path))
         try:  # not by the loader, whose bytecode cache goes by the second and would miss a quick edit
@@ -113,46 +120,61 @@ def _import(path: Path) -> Source:
 
 
 @contextmanager
-def _read_anew(folder: Path) -> Iterator[None]:
-    """Imports find the folder's modules as they are now; what others had loaded from it is theirs again afterwards."""
-    for name, module in _helpers.items():  # another folder may have a module of this name
-        if sys.modules.get(name) is module:
-            del sys.modules[name]
-    _helpers.clear()
-    others = {name: sys.modules.pop(name) for name in own_modules(folder)}
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is left in the user's folder
-    with searching(folder):
-        try:
-            yield
-        finally:
-            sys.dont_write_bytecode = writes
-            _helpers.update({name: sys.modules[name] for name in own_modules(folder) if name not in others})
-            sys.modules.update(others)
+def unloaded(folder: Path) -> Iterator[None]:
+    """Imports look into this folder first, as they do for a script in it, and load anew what they find there.
 
-
-@contextmanager
-def searching(folder: Path) -> Iterator[None]:
-    """Imports look into this folder first, as they do for a script in it."""
+    Afterwards nobody else meets these modules: another folder may have one of the same name.
+    """
     importlib.invalidate_caches()
+    others = _taken_out(folder)
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is left in the user's folder
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
         with suppress(ValueError):  # the user's file may have changed the path itself
             sys.path.remove(str(folder))
+        sys.dont_write_bytecode = writes
+        _taken_out(folder)
+        sys.modules.update(others)
+
+
+def _taken_out(folder: Path) -> dict[str, ModuleType]:
+    return {name: module for name in own_modules(folder) if (module := sys.modules.pop(name, None)) is not None}
 
 
 def own_modules(folder: Path) -> dict[str, Path]:
-    """The loaded modules that lie in a user's folder or below, with their files; of packages without one the folder."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        content = getattr(module, "__dict__", {})
-        place = content.get("__file__") or next(iter(content.get("__path__") or ()), None)
-        if not isinstance(place, str) or not os.path.isabs(place):  # some modules of torch's only name a file
-            continue
-        if name != "__main__" and not name.startswith(USER_MODULE) and _is_own(place, folder):
-            found[name] = _resolved(place)
+    """The loaded modules that a script in this folder would find there, with their files; of packages without one the
+    folder."""
+    found, loaded = {}, list(sys.modules.items())
+    tops = {name for name, module in loaded if "." not in name and _lies_in(folder, _place(module))}
+    for name, module in loaded:
+        place = _place(module)
+        if place and name.partition(".")[0] in tops and name not in SCRIPT and not name.startswith(USER_MODULE):
+            found[name] = _in_its_folder(place)
     return found
+
+
+def _place(module: ModuleType) -> str:
+    """A module's file, or the folder of a package without one; empty for what has neither."""
+    content = getattr(module, "__dict__", {})
+    place = content.get("__file__") or next(iter(content.get("__path__") or ()), None)
+    return place if isinstance(place, str) and os.path.isabs(place) else ""  # some of torch's only name a file
+
+
+def _lies_in(folder: Path, place: str) -> bool:
+    """Whether a module, or a package by its first file, is an entry of this folder; a link is one, too."""
+    if not place or folder.name in INSTALLED or any(_resolved(place).is_relative_to(ours) for ours in NOT_THE_USERS):
+        return False
+    path = Path(place)
+    entry = path.parent if path.name.startswith("__init__.") else path
+    return _in_its_folder(str(entry)).parent == folder and path.exists()
+
+
+def _in_its_folder(place: str) -> Path:
+    """The path without links on the way, but the last: that is what a user sees in the folder."""
+    path = Path(place)
+    return _resolved(str(path.parent)) / path.name
 
 
 def _is_own(place: str, folder: Path) -> bool:
@@ -175,7 +197,7 @@ def _hash(files: Sequence[Path]) -> str:
     try:
         found = sha256(method.read_bytes())
         for file in helpers:
-            found.update(f"\0{file.relative_to(method.parent).as_posix()}\0".encode())
+            found.update(f"\0{Path(os.path.relpath(file, method.parent)).as_posix()}\0".encode())
             found.update(file.read_bytes())
     except OSError:
         return ""
@@ -244,7 +266,7 @@ def blaming(when: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        files = {file for source in _latest.values() for file in source.files}
+        files = {file.resolve() for source in _latest.values() for file in source.files}
         calls = [
             (frame.f_code, line)
             for frame, line in traceback.walk_tb(error.__traceback__)

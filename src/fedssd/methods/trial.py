@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,7 +19,7 @@ from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.step import begin, local_step
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.methods.custom import Source, defined, own_modules, searching, source_of, told, where
+from fedssd.methods.custom import Source, defined, importing, own_modules, source_of, told, unloaded, where
 
 SAMPLES = 5
 EXACT, ROUNDED = 1e-9, 1e-3  # how far two answers may be apart, of the larger: asked twice, and alone and in a batch
@@ -41,12 +40,9 @@ def try_local(local: Local, setting: Setting) -> None:
     if source is None:  # one of ours
         return
     folder = source.files[0].parent
-    before = own_modules(folder)
-    with searching(folder):
+    with importing, unloaded(folder):  # so that whatever a hook imports from there is seen
         _try(local, source, setting)
-    late = sorted({*own_modules(folder)} - {*before})
-    for module in late:
-        del sys.modules[module]
+        late = sorted(own_modules(folder))
     if late:
         complaint = f"imports {late[0]} inside a hook: import it at the top of the file, so that its changes are seen"
         raise UserError(f"{defined(type(local), source.path)}: {type(local).__name__} {complaint}")

@@ -93,7 +93,7 @@ def _pairs_of_digits(evidence: Evidence) -> list[Pair]:
 
 def _table(evidence: Evidence, pairs: Sequence[Pair]) -> str:
     """For each column FedAvg's accuracy, and for each FedSSD its gain over it and how much was distilled."""
-    rounds = [after for after in evidence.study.design.digits.after if after <= pairs[0].ours.recipe.rounds]
+    rounds = _rounds(evidence, pairs[0])
     rows: list[list[str]] = []
     shown = ""  # the column whose FedAvg stands above
     for pair in pairs:
@@ -123,10 +123,15 @@ def _rows(evidence: Evidence, pair: Pair, found: Mapping[int, Rival], rounds: Se
 def _by_round(evidence: Evidence, pair: Pair) -> dict[int, Rival]:
     """The gain after every round that is looked at: the first rounds of a longer run are the shorter run."""
     found = {}
-    for after in evidence.study.design.digits.after:
-        if after <= pair.ours.recipe.rounds:
-            ours, theirs = (replace(t, recipe=replace(t.recipe, rounds=after)) for t in (pair.ours, pair.theirs))
-            lead = evidence.against(ours, theirs)
-            if lead.gains:
-                found[after] = lead
+    for after in _rounds(evidence, pair):
+        ours, theirs = (replace(t, recipe=replace(t.recipe, rounds=after)) for t in (pair.ours, pair.theirs))
+        lead = evidence.against(ours, theirs)
+        if lead.gains:
+            found[after] = lead
     return found
+
+
+def _rounds(evidence: Evidence, pair: Pair) -> list[int]:
+    """Those that are looked at, and the last."""
+    last = pair.ours.recipe.rounds
+    return [*(after for after in evidence.study.design.digits.after if after < last), last]
