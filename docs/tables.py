@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SEEDS = range(10)  # as many as anybody has run
 BLOCK = re.compile(r"(<!-- (table|reproduction|numbers|study): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-CHOSEN, FIGURE = ROOT / "recipes" / "study" / "chosen.toml", ROOT / "docs" / "images" / "study-mechanism.svg"
+CHOSEN, IMAGES = ROOT / "recipes" / "study" / "chosen.toml", ROOT / "docs" / "images"
 
 
 def rendered(page: str) -> str:
@@ -73,12 +73,7 @@ def files() -> dict[Path, str]:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")]
     found = {page: rendered(page.read_text(encoding="utf-8")) for page in pages}
     found[CHOSEN] = study().study.choices(study().results).to_toml()
-    runs = study().runs()
-    if runs:
-        from fedssd.report.mechanism import picture
-
-        found[FIGURE] = picture(runs)
-    return found
+    return found | {IMAGES / name: picture for name, picture in study().figures().items()}
 
 
 def main() -> int:

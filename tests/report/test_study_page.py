@@ -378,6 +378,26 @@ def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
     assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text
 
 
+def test_the_gain_in_every_round_is_drawn_in_points(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """Two rounds on digits with two classes: FedSSD is 3 points ahead, then 1 behind."""
+    column = next(one for one in COLUMNS if one.recipe == "table2-classes-2")
+    study = Study(changes={"rounds": "2"}, reporting=(3,))
+    runs = {}
+    for name, curve in (("fedavg", [0.50, 0.60]), ("fedssd", [0.53, 0.59])):
+        runs[name] = write_run(tmp_path / name, name, 3, curve)
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            weak = trial.label in ("fedavg", "fedssd.m_max=0.1")
+            return runs[trial.arm] if trial.part == "digits" and trial.group == column.recipe and weak else None
+
+    drawn = Page(study, Recorded(lambda trial, seed: None)).figures()["study-by-round.svg"]
+    texts = [one.text for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")]
+    assert "Digits, M_max = 0.1" in texts
+    assert texts[texts.index("#K = 2") + 1] == "-1.0"
+    assert "δ = 10" not in texts
+
+
 def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
     tmp_path: Path, write_run: Callable[..., Path]
 ) -> None:

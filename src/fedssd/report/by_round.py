@@ -13,8 +13,10 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
 from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.figures import AXIS, LABELS, PANEL, Curve, document, global_accuracy, mean_curve, panel
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
+from fedssd.report.svg import text
 from fedssd.report.wording import NOT_RUN, interval, leads, listed
 
 
@@ -29,18 +31,58 @@ class Pair(NamedTuple):
 
 def on_cifar10(evidence: Evidence) -> str:
     """Both as they are reported, with their tuned strengths."""
+    pairs = _pairs_of_cifar10(evidence)
+    return _table(evidence, pairs) if pairs else f"{NOT_RUN.capitalize()}.\n"
+
+
+def _pairs_of_cifar10(evidence: Evidence) -> list[Pair]:
     settled = evidence.study.settled(evidence.results)
     if settled is None:
-        return f"{NOT_RUN.capitalize()}.\n"
+        return []
     both = {
         column.title: [evidence.study.reported(column, name, settled) for name in (OURS, THEIRS)] for column in COLUMNS
     }
-    return _table(evidence, [Pair(column, "FedSSD", *both[column.title]) for column in COLUMNS])
+    name = f"M_max = {settled.strengths[f'{OURS}.m_max']:g}"
+    return [Pair(column, name, *both[column.title]) for column in COLUMNS]
 
 
 def on_digits(evidence: Evidence) -> str:
     """FedSSD with each of its strengths."""
     return _table(evidence, _pairs_of_digits(evidence))
+
+
+def picture(evidence: Evidence) -> str:
+    """The gain over FedAvg in every round, a line for each column; empty where nothing was run."""
+    panels: dict[str, list[Curve]] = {}
+    for title, pairs in (("CIFAR-10", _pairs_of_cifar10(evidence)), ("Digits", _pairs_of_digits(evidence))):
+        for pair in pairs:
+            by_round = _gains(evidence, pair)
+            if by_round:
+                curve = replace(mean_curve(pair.column.title, by_round), spread=(0.0,) * len(by_round))
+                panels.setdefault(f"{title}, {pair.name}", []).append(curve)
+    if not panels:
+        return ""
+    names = [column.title for column in COLUMNS]
+    step = AXIS + PANEL + LABELS
+    body = [text(24, 30, "FedSSD less FedAvg, points", "title"), text(24, 50, "mean over seeds, by round", "quiet")]
+    for place, (title, curves) in enumerate(panels.items()):
+        body += panel(24 + place * step + AXIS, title, curves, names, mechanism.scale(curves))
+    return document(24 + len(panels) * step, names, body, title="FedSSD's gain over FedAvg over the rounds, by split")
+
+
+def _gains(evidence: Evidence, pair: Pair) -> dict[int, list[float]]:
+    """By round, seed by seed."""
+    both = [
+        {record.summary["seed"]: record for record in evidence.records(trial)} for trial in (pair.ours, pair.theirs)
+    ]
+    found: dict[int, list[float]] = {}
+    for seed in sorted(both[0].keys() & both[1].keys()):
+        ours, theirs = ({one["round"]: global_accuracy(one) for one in records[seed].rounds} for records in both)
+        for number, accuracy in ours.items():
+            other = theirs.get(number)
+            if accuracy is not None and other is not None:
+                found.setdefault(number, []).append(100 * (accuracy - other))
+    return found
 
 
 def said_of_digits(evidence: Evidence) -> str:

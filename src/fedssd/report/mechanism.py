@@ -89,14 +89,15 @@ def picture(runs: Runs) -> str:
         row, column = divmod(place, ACROSS)
         left = 24 + column * (AXIS + PANEL + LABELS) + AXIS
         down = row * (HEIGHT - TOP + 40)
-        body += [f'<g transform="translate(0 {down})">', *panel(left, title, lines, names, _scale(lines), row), "</g>"]
+        body += [f'<g transform="translate(0 {down})">', *panel(left, title, lines, names, scale(lines), row), "</g>"]
     rows = -(-len(found) // ACROSS)
     width = 24 + min(len(found), ACROSS) * (AXIS + PANEL + LABELS)
     height = HEIGHT + max(0, rows - 1) * (HEIGHT - TOP + 40)
     return document(width, names, body, height, "Distillation, forgetting and drift over the rounds")
 
 
-def _scale(lines: Sequence[Curve]) -> Scale:
+def scale(lines: Sequence[Curve]) -> Scale:
+    """From the least to the greatest, with zero where that is near."""
     low = min(m - s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
     high = max(m + s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
     room = 0.04 * (high - low) or 1.0  # one and the same value throughout

@@ -55,6 +55,15 @@ class Page(Evidence):
                 return {arm: records for arm, records in found.items() if records}
         return {}
 
+    def figures(self) -> dict[str, str]:
+        """The page's pictures that there are runs for, by the names of their files."""
+        runs = self.runs()
+        made = {
+            "study-by-round.svg": by_round.picture(self),
+            "study-mechanism.svg": mechanism.picture(runs) if runs else "",
+        }
+        return {name: picture for name, picture in made.items() if picture}
+
     def mechanism(self) -> str:
         """What is distilled, forgotten and drifted in the last round, and the figure of all rounds."""
         runs = self.runs()
@@ -133,7 +142,7 @@ def departs(study: Study) -> str:
 
 
 def write_study(page: Page, out: Path) -> list[Path]:
-    """What the runs come to, as files: the page's blocks, the choices that follow, and the mechanism's figure."""
+    """What the runs come to, as files: the page's blocks, the choices that follow, and the figures."""
     study = page.study
     stand_in = f"{STAND_IN}: the figures say nothing about the paper's.\n" if study.small else ""
     opening = [f"{line}\n" for line in (stand_in, departs(study)) if line]
@@ -143,8 +152,8 @@ def write_study(page: Page, out: Path) -> list[Path]:
         origin = "written from the runs beside it and those it reused"
         texts["chosen.toml"] = study.choices(page.results).to_toml(origin)
     runs = page.runs()
-    if runs:
-        texts |= {"mechanism.csv": mechanism.as_csv(runs), "images/study-mechanism.svg": mechanism.picture(runs)}
+    texts |= {"mechanism.csv": mechanism.as_csv(runs)} if runs else {}
+    texts |= {f"images/{name}": picture for name, picture in page.figures().items()}
     for name, content in texts.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(content, encoding="utf-8")
