@@ -13,7 +13,7 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
 from fedssd.report.evidence import THEIRS, Evidence
-from fedssd.report.figures import AXIS, LABELS, PANEL, Curve, document, global_accuracy, mean_curve, panel
+from fedssd.report.figures import AXIS, LABELS, PANEL, Curve, document, global_accuracy, mean_curve, panel, value_scale
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
 from fedssd.report.svg import text
@@ -66,7 +66,7 @@ def picture(evidence: Evidence) -> str:
     step = AXIS + PANEL + LABELS
     body = [text(24, 30, "FedSSD less FedAvg, points", "title"), text(24, 50, "mean over seeds, by round", "quiet")]
     for place, (title, curves) in enumerate(panels.items()):
-        body += panel(24 + place * step + AXIS, title, curves, names, mechanism.scale(curves))
+        body += panel(24 + place * step + AXIS, title, curves, names, value_scale(curves))
     return document(24 + len(panels) * step, names, body, title="FedSSD's gain over FedAvg over the rounds, by split")
 
 

@@ -141,7 +141,10 @@ def worth_seeing(curves: Sequence[Curve]) -> tuple[float, float]:
 
 
 def _accuracy_scale(curves: Sequence[Curve]) -> Scale:
-    low, high = worth_seeing(curves)
+    return _upright(*worth_seeing(curves))
+
+
+def _upright(low: float, high: float) -> Scale:
     ticks = tuple(tick for tick in nice_ticks(low, high) if low <= tick <= high)
     return Scale(low, high, HEIGHT - BOTTOM, TOP, ticks)
 
@@ -150,6 +153,14 @@ def _round_scale(curves: Sequence[Curve], left: float) -> Scale:
     first, last = min(c.rounds[0] for c in curves), max(c.rounds[-1] for c in curves)
     ticks = tuple(t for t in nice_ticks(first, max(last, first + 1), 5) if first <= t <= last and t == int(t))
     return Scale(first, max(last, first + 1), left, left + PANEL, ticks)
+
+
+def value_scale(lines: Sequence[Curve]) -> Scale:
+    """From the least to the greatest, with zero where that is near."""
+    low = min(m - s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
+    high = max(m + s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
+    room = 0.04 * (high - low) or 1.0  # one and the same value throughout
+    return _upright(min(low, 0.0) if low < 0.2 * high else low - room, high + room)
 
 
 def panel(

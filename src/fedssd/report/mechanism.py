@@ -8,20 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.figures import (
-    AXIS,
-    BOTTOM,
-    HEIGHT,
-    LABELS,
-    PANEL,
-    TOP,
-    Curve,
-    Scale,
-    document,
-    mean_curve,
-    nice_ticks,
-    panel,
-)
+from fedssd.report.figures import AXIS, HEIGHT, LABELS, PANEL, TOP, Curve, document, mean_curve, panel, value_scale
 from fedssd.report.records import Record
 from fedssd.report.svg import text
 
@@ -89,21 +76,15 @@ def picture(runs: Runs) -> str:
         row, column = divmod(place, ACROSS)
         left = 24 + column * (AXIS + PANEL + LABELS) + AXIS
         down = row * (HEIGHT - TOP + 40)
-        body += [f'<g transform="translate(0 {down})">', *panel(left, title, lines, names, scale(lines), row), "</g>"]
+        body += [
+            f'<g transform="translate(0 {down})">',
+            *panel(left, title, lines, names, value_scale(lines), row),
+            "</g>",
+        ]
     rows = -(-len(found) // ACROSS)
     width = 24 + min(len(found), ACROSS) * (AXIS + PANEL + LABELS)
     height = HEIGHT + max(0, rows - 1) * (HEIGHT - TOP + 40)
     return document(width, names, body, height, "Distillation, forgetting and drift over the rounds")
-
-
-def scale(lines: Sequence[Curve]) -> Scale:
-    """From the least to the greatest, with zero where that is near."""
-    low = min(m - s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
-    high = max(m + s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
-    room = 0.04 * (high - low) or 1.0  # one and the same value throughout
-    low, high = min(low, 0.0) if low < 0.2 * high else low - room, high + room
-    ticks = tuple(tick for tick in nice_ticks(low, high) if low <= tick <= high)
-    return Scale(low, high, HEIGHT - BOTTOM, TOP, ticks)
 
 
 def as_csv(runs: Runs) -> str:
