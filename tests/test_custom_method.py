@@ -2,93 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from user_methods import GOOD, HEADER, SUM, method, tried, with_hook
 
 import fedssd
-from fedssd.cli import main
-from fedssd.core.contract import Local
 from fedssd.errors import UserError
-from fedssd.methods.custom import load_local, source_hash
-from fedssd.methods.registry import LOCALS, build_local, local_kinds
-from fedssd.methods.trial import Setting, try_local
-
-DIGITS = Setting((1, 8, 8), 10, torch.float32)
-
-HEADER = """\
-from dataclasses import dataclass
-import torch
-from fedssd.core.contract import Local
-
-"""
-
-GOOD = (
-    HEADER
-    + '''\
-@dataclass(frozen=True)
-class Near(Local):
-    """CE + (mu/2) |w - w_g|^2, a proximal term by a user."""
-
-    strength = "mu"
-    mu: float = 0.1
-
-    def penalty(self, out, batch, target, params, sent, memory):
-        total = 0.0
-        for name, value in params.items():
-            total = total + ((value - sent["weights"]["params"][name]) ** 2).sum()
-        return self.mu / 2 * total
-'''
-)
-
-
-def method(body: str, decorator: str = "@dataclass(frozen=True)", fields: str = "mu: float = 0.1") -> str:
-    """A file with one method whose penalty has this body; the body's first line is line 10."""
-    return (
-        f"{HEADER}{decorator}\nclass Mine(Local):\n    {fields}\n\n"
-        f"    def penalty(self, out, batch, target, params, sent, memory):\n        {body}\n"
-    )
-
-
-def tried(path: Path, name: str = "Mine", setting: Setting = DIGITS) -> type[Local]:
-    """The class, after it has been loaded and tried as a run on digits does it."""
-    kind = load_local(f"{path}:{name}")
-    try_local(kind(), setting)
-    return kind
-
-
-SUM = "return 0.1 * out.logits.sum()"
-
-
-def with_hook(signature: str, body: str, before: str | None = None) -> str:
-    """A fine method and one more hook: ``def`` is on line 12, its body on line 13."""
-    return f"{method(SUM) if before is None else before}\n    def {signature}:\n        {body}\n"
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[[str], Path]:
-    def put(text: str) -> Path:
-        path = tmp_path / "my_method.py"
-        path.write_text(text)
-        return path
-
-    return put
+from fedssd.methods.custom import load_local
+from fedssd.methods.registry import build_local, local_kinds
 
 
 @pytest.mark.quick
 def test_fifteen_lines_are_a_method(
-    write: Callable[[str], Path], scenes: Callable[..., Any], distance: Callable[[Any, Any], float]
+    write_method: Callable[[str], Path], scenes: Callable[..., Any], distance: Callable[[Any, Any], float]
 ) -> None:
     """The user's proximal term, given our FedProx's strength, ends where FedProx ends."""
-    path = write(GOOD)
+    path = write_method(GOOD)
     assert len(GOOD.strip().splitlines()) <= 18  # fifteen beside the imports
     local = build_local(f"{path}:Near", {"near": {"mu": 0.7}})
     assert local.name == "near"
@@ -98,14 +31,16 @@ def test_fifteen_lines_are_a_method(
 
 
 @pytest.mark.quick
-def test_a_users_method_adds_up_with_built_in_ones(write: Callable[[str], Path], scenes: Callable[..., Any]) -> None:
-    local = build_local(f"fedssd+{write(GOOD)}:Near", {"near": {"mu": 0.2}, "fedssd": {"m_max": 1.0}})
+def test_a_users_method_adds_up_with_built_in_ones(
+    write_method: Callable[[str], Path], scenes: Callable[..., Any]
+) -> None:
+    local = build_local(f"fedssd+{write_method(GOOD)}:Near", {"near": {"mu": 0.2}, "fedssd": {"m_max": 1.0}})
     assert scenes().ours(local)[-1].state.round == 3
 
 
 @pytest.mark.quick
-def test_a_users_method_has_the_checks_of_a_built_in_one(write: Callable[[str], Path]) -> None:
-    path = write(GOOD)
+def test_a_users_method_has_the_checks_of_a_built_in_one(write_method: Callable[[str], Path]) -> None:
+    path = write_method(GOOD)
     with pytest.raises(UserError, match="no option 'nu'"):
         build_local(f"{path}:Near", {"near": {"nu": 0.2}})
     with pytest.raises(UserError, match="expects a number"):
@@ -246,9 +181,9 @@ BAD: dict[str, tuple[str, int | None, str]] = {
 
 @pytest.mark.quick
 @pytest.mark.parametrize("wrong", BAD)
-def test_a_wrong_method_is_one_line_that_names_the_file(write: Callable[[str], Path], wrong: str) -> None:
+def test_a_wrong_method_is_one_line_that_names_the_file(write_method: Callable[[str], Path], wrong: str) -> None:
     text, line, says = BAD[wrong]
-    path = write(text)
+    path = write_method(text)
     with pytest.raises(UserError) as caught:
         tried(path)
     message = str(caught.value)
@@ -265,23 +200,23 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.quick
-def test_an_edited_file_is_read_again(write: Callable[[str], Path]) -> None:
+def test_an_edited_file_is_read_again(write_method: Callable[[str], Path]) -> None:
     """A notebook: same path, same process, an edit of the same length within the same second."""
-    path = write(GOOD)
+    path = write_method(GOOD)
     first = load_local(f"{path}:Near")
     assert load_local(f"{path}:Near") is first
-    write(GOOD.replace("mu: float = 0.1", "mu: float = 0.9"))
+    write_method(GOOD.replace("mu: float = 0.1", "mu: float = 0.9"))
     assert vars(build_local(f"{path}:Near")) == {"mu": 0.9}
-    write(method("return params['no such layer'].sum()"))
+    write_method(method("return params['no such layer'].sum()"))
     with pytest.raises(UserError, match="KeyError"):
         tried(path)
-    write(GOOD)
+    write_method(GOOD)
     assert vars(build_local(f"{path}:Near")) == {"mu": 0.1}
 
 
 @pytest.mark.quick
-def test_an_interrupt_while_loading_is_an_interrupt(write: Callable[[str], Path]) -> None:
-    path = write("raise KeyboardInterrupt\n")
+def test_an_interrupt_while_loading_is_an_interrupt(write_method: Callable[[str], Path]) -> None:
+    path = write_method("raise KeyboardInterrupt\n")
     for _ in range(2):  # nothing half-loaded stays behind
         with pytest.raises(KeyboardInterrupt):
             load_local(f"{path}:Mine")
@@ -312,24 +247,28 @@ class Loss(Local):
 """
 
 
-def test_a_method_without_shared_weights_keeps_its_model_under_a_known_name(write: Callable[[str], Path]) -> None:
-    result = fedssd.run(f"{write(OWN_MODEL.replace('KEY', repr('model')))}:Loss", rounds=1, epochs=1, auxiliary=8)
+def test_a_method_without_shared_weights_keeps_its_model_under_a_known_name(
+    write_method: Callable[[str], Path],
+) -> None:
+    result = fedssd.run(
+        f"{write_method(OWN_MODEL.replace('KEY', repr('model')))}:Loss", rounds=1, epochs=1, auxiliary=8
+    )
     assert result.summary["bytes_up"] == result.summary["bytes_down"] == 0
     with pytest.raises(UserError, match="under 'model'"):
-        tried(write(OWN_MODEL.replace("KEY", repr("mine"))), "Loss")
+        tried(write_method(OWN_MODEL.replace("KEY", repr("mine"))), "Loss")
 
 
 @pytest.mark.quick
-def test_a_start_of_ones_own_may_upload_another_tree(write: Callable[[str], Path]) -> None:
+def test_a_start_of_ones_own_may_upload_another_tree(write_method: Callable[[str], Path]) -> None:
     text = with_hook("start(self, sent, memory)", "return sent['weights']")
     text += with_hook("upload(self, net, weights, sent, memory)", "return weights['params']", "")
-    assert tried(write(text)).name == "mine"
+    assert tried(write_method(text)).name == "mine"
 
 
 @pytest.mark.quick
-def test_a_method_that_asks_for_an_auxiliary_set_gets_one(write: Callable[[str], Path]) -> None:
+def test_a_method_that_asks_for_an_auxiliary_set_gets_one(write_method: Callable[[str], Path]) -> None:
     text = with_hook("broadcast(self, net, weights, memory, auxiliary)", "return {'a': auxiliary.x.mean()}")
-    path = write(text.replace("mu: float", "needs_auxiliary = True; mu: float"))
+    path = write_method(text.replace("mu: float", "needs_auxiliary = True; mu: float"))
     assert tried(path).needs_auxiliary
 
 
@@ -355,52 +294,8 @@ def test_a_number_no_float_can_hold_is_refused() -> None:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(
-    "body",
-    [
-        "return batch.x.mean(dim=(1, 2, 3)) * out.logits.sum(-1)",
-        "return (out.logits @ torch.eye(out.logits.shape[-1])).square().sum(-1)",
-        "return (out.logits * torch.ones(10)).sum(-1)",
-        "return torch.full((), 1e-4) * out.logits.softmax(-1).log().sum(-1)",
-    ],
-    ids=["images", "their precision", "their classes", "a logarithm"],
-)
-def test_it_is_tried_on_what_the_run_has(write: Callable[[str], Path], body: str) -> None:
-    assert tried(write(method(body))).name == "mine"
-
-
-@pytest.mark.quick
-def test_what_fits_one_dataset_is_refused_on_another(write: Callable[[str], Path]) -> None:
-    path = write(method("return (out.logits * torch.ones(10)).sum(-1)"))
-    with pytest.raises(UserError, match=r"my_method.py:10: Mine fails in one plain local round: .* \(100\)"):
-        tried(path, setting=DIGITS._replace(classes=100))
-
-
-@pytest.mark.parametrize("name", sorted({*LOCALS} - {"fd"}))  # whose memory grows in its second round
-@pytest.mark.parametrize(
-    "setting",
-    [DIGITS, Setting((3, 32, 32), 100, torch.float32), Setting((7,), 2, torch.float64)],
-    ids=["digits", "cifar100", "rows"],
-)
-def test_every_method_of_ours_would_pass_as_a_users(write: Callable[[str], Path], name: str, setting: Setting) -> None:
-    """They train, so a check that refuses one of them is too strict."""
-    base = LOCALS[name]
-    text = f"{HEADER}from {base.__module__} import {base.__name__} as Base\n\n@dataclass(frozen=True)\n"
-    assert tried(write(f"{text}class Mine(Base):\n    pass\n"), setting=setting).name == "mine"
-
-
-@pytest.mark.quick
-def test_a_check_takes_well_under_a_second(write: Callable[[str], Path]) -> None:
-    path = write(GOOD)
-    tried(path, "Near")  # what torch does once
-    began = time.monotonic()
-    tried(path, "Near", Setting((3, 64, 64), 200, torch.float32))
-    assert time.monotonic() - began < 0.5
-
-
-@pytest.mark.quick
-def test_numbers_of_a_users_method_may_be_negative(write: Callable[[str], Path]) -> None:
-    path = write(GOOD)
+def test_numbers_of_a_users_method_may_be_negative(write_method: Callable[[str], Path]) -> None:
+    path = write_method(GOOD)
     assert vars(build_local(f"{path}:Near", {"near": {"mu": -0.5}})) == {"mu": -0.5}
     with pytest.raises(UserError, match=r"near.mu expects a finite number, got inf"):
         build_local(f"{path}:Near", {"near": {"mu": float("inf")}})
@@ -409,8 +304,8 @@ def test_numbers_of_a_users_method_may_be_negative(write: Callable[[str], Path])
 
 
 @pytest.mark.quick
-def test_a_value_the_method_cannot_take_is_one_line(write: Callable[[str], Path]) -> None:
-    path = write(with_hook("__post_init__(self)", "{0.1: 1, 0.2: 2}[self.mu]"))
+def test_a_value_the_method_cannot_take_is_one_line(write_method: Callable[[str], Path]) -> None:
+    path = write_method(with_hook("__post_init__(self)", "{0.1: 1, 0.2: 2}[self.mu]"))
     assert vars(build_local(f"{path}:Mine", {"mine": {"mu": 0.2}})) == {"mu": 0.2}
     with pytest.raises(UserError, match=r"my_method.py:13: Mine.__post_init__ fails with the options given: KeyError"):
         build_local(f"{path}:Mine", {"mine": {"mu": 0.3}})
@@ -418,209 +313,10 @@ def test_a_value_the_method_cannot_take_is_one_line(write: Callable[[str], Path]
 
 @pytest.mark.quick
 @pytest.mark.parametrize("name", ["FedSSD", "Median"])
-def test_a_name_of_ours_is_taken(write: Callable[[str], Path], name: str) -> None:
+def test_a_name_of_ours_is_taken(write_method: Callable[[str], Path], name: str) -> None:
     """Options go by the name, so that two halves cannot share one."""
-    path = write(GOOD.replace("class Near", f"class {name}"))
+    path = write_method(GOOD.replace("class Near", f"class {name}"))
     with pytest.raises(UserError, match=f"my_method.py:5: name of {name} .* not taken, got '{name.lower()}'"):
         build_local(f"{path}:{name}")
-    own = write(GOOD.replace("class Near(Local):", f"class {name}(Local):\n    name = 'own'"))
+    own = write_method(GOOD.replace("class Near(Local):", f"class {name}(Local):\n    name = 'own'"))
     assert build_local(f"{own}:{name}").name == "own"
-
-
-USES_HELPER = method("return factor() * out.logits.sum()").replace(
-    "import torch", "import torch\nfrom helper import factor"
-)
-
-
-def package(folder: Path, number: float) -> Path:
-    """A method whose factor comes from a module beside it, which has the number from a package below."""
-    (folder / "inner").mkdir(parents=True)
-    (folder / "inner" / "values.py").write_text(f"NUMBER = {number}\n")
-    (folder / "helper.py").write_text("from inner import values\n\ndef factor():\n    return values.NUMBER\n")
-    (folder / "mine.py").write_text(USES_HELPER)
-    return folder / "mine.py"
-
-
-def factor_of(kind: type[Local]) -> float:
-    """What the helper gives it."""
-    found: float = vars(sys.modules[kind.__module__])["factor"]()
-    return found
-
-
-@pytest.mark.quick
-def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
-    """Wherever it lies, and whatever another folder calls its own; nothing is left in the folder or on the path."""
-    search = list(sys.path)
-    first, second = package(tmp_path / "a", 2.0), package(tmp_path / "b", 3.0)
-    assert [factor_of(tried(path)) for path in (first, second, first)] == [2.0, 3.0, 2.0]
-    assert source_hash(tried(first)) != source_hash(tried(second))
-    assert sys.path == search
-    assert "helper" not in sys.modules  # which might be anybody's
-    assert not list(tmp_path.rglob("__pycache__"))
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("whole", [True, False], ids=["a package", "a folder"])
-@pytest.mark.parametrize("inside", [True, False], ids=["from its folder", "from elsewhere"])
-def test_a_changed_import_is_another_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, inside: bool
-) -> None:
-    """Of whatever depth, and within the same second; back again it is the same method."""
-    path = package(tmp_path / "a", 2.0)
-    if whole:
-        (tmp_path / "a" / "inner" / "__init__.py").touch()
-    if inside:
-        monkeypatch.chdir(tmp_path / "a")
-    kind = tried(path)
-    then = source_hash(kind)
-    assert tried(path) is kind
-    (tmp_path / "a" / "inner" / "values.py").write_text("NUMBER = 5.0\n")
-    assert factor_of(tried(path)) == 5.0
-    assert source_hash(tried(path)) != then
-    (tmp_path / "a" / "inner" / "values.py").write_text("NUMBER = 2.0\n")
-    assert source_hash(tried(path)) == then
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("place", [".venv/lib/site-packages", "libs"])
-def test_what_is_installed_below_the_folder_is_not_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """A virtual environment may lie beside the file, or a folder of packages, some of which cannot be loaded twice."""
-    installed = tmp_path / place
-    installed.mkdir(parents=True)
-    monkeypatch.syspath_prepend(installed)
-    path = tmp_path / "mine.py"
-    path.write_text(method(SUM).replace("import torch", "import torch\nimport installed_here"))
-    found = set()
-    for text in ("A = 1\n", "A = 2\n"):
-        (installed / "installed_here.py").write_text(text)
-        found.add(source_hash(load_local(f"{path}:Mine")))
-    assert len(found) == 1
-    theirs = sys.modules.pop("installed_here")
-    assert vars(theirs)["A"] == 1
-
-
-@pytest.mark.quick
-def test_an_imported_link_is_what_it_leads_to(tmp_path: Path) -> None:
-    """Two folders with a link of the same name; what is behind it changes."""
-    found = []
-    for name, number in (("a", 2.0), ("b", 3.0)):
-        path = package(tmp_path / name, number)
-        (tmp_path / f"{name}.py").write_text(f"def factor():\n    return {number}\n")
-        (tmp_path / name / "helper.py").unlink()
-        (tmp_path / name / "helper.py").symlink_to(tmp_path / f"{name}.py")
-        found.append(factor_of(tried(path)))
-    assert found == [2.0, 3.0]
-    then = source_hash(tried(path))
-    (tmp_path / "b.py").write_text("def factor():\n    return 4.0\n")
-    assert factor_of(tried(path)) == 4.0
-    assert source_hash(tried(path)) != then
-
-
-def test_methods_are_loaded_from_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two folders whose helpers have one name, by a script that lies beside one of them."""
-    paths = [package(tmp_path / name, number) for name, number in (("a", 2.0), ("b", 3.0))]
-    script = type(sys)("__mp_main__")
-    script.__file__ = str(tmp_path / "a" / "script.py")
-    Path(script.__file__).touch()
-    monkeypatch.setitem(sys.modules, "__mp_main__", script)
-    places = [paths[number % 2] for number in range(40)]
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda path: factor_of(load_local(f"{path}:Mine")), places)) == [2.0, 3.0] * 20
-    assert sys.modules["__mp_main__"] is script
-
-
-@pytest.mark.quick
-def test_a_module_that_others_had_loaded_stays_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook beside the file has imported the helper, and edits it."""
-    path = package(tmp_path / "a", 2.0)
-    monkeypatch.syspath_prepend(tmp_path / "a")
-    theirs = importlib.import_module("helper")
-    (tmp_path / "a" / "helper.py").write_text("def factor():\n    return 7.0\n")
-    assert factor_of(tried(path)) == 7.0
-    assert sys.modules["helper"] is theirs
-    for name in ("helper", "inner", "inner.values"):
-        del sys.modules[name]
-
-
-@pytest.mark.quick
-def test_an_import_inside_a_hook_is_refused(tmp_path: Path) -> None:
-    """It would come after the files were read, so that its changes went unnoticed."""
-    path = package(tmp_path / "a", 2.0)
-    path.write_text(method("import helper; return helper.factor() * out.logits.sum()"))
-    for _ in range(2):
-        with pytest.raises(UserError, match=r"mine.py:9: Mine imports helper inside a hook: import it at the top"):
-            tried(path)
-
-
-@pytest.mark.quick
-def test_an_import_is_no_less_inside_a_hook_where_the_file_has_it_at_the_top(tmp_path: Path) -> None:
-    """What it gets depends on which folder's module of that name was loaded last."""
-    path = package(tmp_path / "a", 2.0)
-    path.write_text(USES_HELPER.replace("return factor()", "import helper; return helper.factor()"))
-    with pytest.raises(UserError, match=r"mine.py:10: Mine imports helper inside a hook"):
-        tried(path)
-
-
-@pytest.mark.quick
-def test_a_mistake_in_an_imported_file_is_named(tmp_path: Path) -> None:
-    path = package(tmp_path / "a", 2.0)
-    helper = tmp_path / "a" / "helper.py"
-    for text, says in (("def factor(:\n", "does not load"), ("1 / 0\n", "division"), ("factor = 3\n", "'int'")):
-        helper.write_text(text)
-        with pytest.raises(UserError, match=says) as caught:
-            tried(path)
-        place = f"{path}:11" if "factor = 3" in text else f"{helper}:1"
-        assert str(caught.value).startswith(f"{place}: ")
-
-
-REFUSAL = """
-def refuse(count):
-    if count > 1:
-        raise RuntimeError("enough\\nof it")
-"""
-LATE = """
-from dataclasses import dataclass
-
-import torch
-from refusal import refuse
-
-from fedssd import Local
-
-
-@dataclass(frozen=True)
-class Late(Local):
-    def server_memory(self, weights):
-        return {"rounds": torch.zeros(())}
-
-    def broadcast(self, net, weights, memory, auxiliary):
-        refuse(memory["rounds"])
-        return {}
-
-    def absorb(self, memory, weights, reports):
-        return {"rounds": memory["rounds"] + 1}
-"""
-
-
-@pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in processes"])
-def test_an_error_in_training_names_line_hook_and_round(
-    tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The server has counted 2 rounds when it opens the third; the file beside the method's is found in any process."""
-    path, helper = tmp_path / "late.py", tmp_path / "refusal.py"
-    path.write_text(LATE)
-    helper.write_text(REFUSAL)
-    short = ["--rounds=4", "--epochs=1", "--quiet", f"--out={tmp_path / 'out'}"]
-    assert main(["compare", f"--methods=fedavg,{path}:Late", "--seeds=0", f"--workers={workers}", *short]) == 2
-    assert capsys.readouterr().err == f"fedssd: {helper}:4: Late.broadcast fails in round 3: RuntimeError: enough\n"
-
-
-@pytest.mark.quick
-def test_an_error_in_training_keeps_its_cause(tmp_path: Path) -> None:
-    (tmp_path / "late.py").write_text(LATE)
-    (tmp_path / "refusal.py").write_text(REFUSAL)
-    with pytest.raises(UserError) as caught:
-        fedssd.run(f"{tmp_path / 'late.py'}:Late", rounds=4, epochs=1, auxiliary=8)
-    assert isinstance(caught.value.__cause__, RuntimeError)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from told import T2, Told, page
@@ -15,14 +11,11 @@ from fedssd.experiment.study.design import label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report import mechanism
 from fedssd.report.answer import answer, short_answer
-from fedssd.report.records import read
 from fedssd.report.study import Page, departs, write_study
 from fedssd.report.wording import NOT_RUN
 
 pytestmark = pytest.mark.quick
-T5 = 2.570581835636314  # Student's t for 95 % and five degrees of freedom, from printed tables
 
 
 def test_without_runs_every_block_says_so() -> None:
@@ -164,48 +157,6 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
     assert departs(named.study) == f"Not as the design has it: `--pipeline {label(other)}`.\n"
 
 
-def test_a_lead_is_looked_at_on_the_way() -> None:
-    """On digits with two classes FedSSD at 0.1 is 10 ahead after 5 rounds, else 1 more or less than FedAvg by turns.
-
-    With δ = 10, at 1, it ends 20 behind.
-    """
-
-    def says(trial: Trial, seed: int) -> float | None:
-        if trial.part != "digits" or trial.group not in ("table2-classes-2", "table2-dirichlet-10"):
-            return None
-        by_turns, rounds = 1.0 if seed % 2 else -1.0, trial.recipe.rounds
-        gains = {
-            ("table2-classes-2", "fedssd.m_max=0.1", 5): 10.0 + 0.1 * by_turns,
-            ("table2-dirichlet-10", "fedssd.m_max=1.0", 100): -20.0 + 0.1 * by_turns,
-        }
-        gain = gains.get((trial.group, trial.label, rounds), by_turns)
-        return 50.0 + rounds / 4 + (gain if trial.arm == "fedssd" else 0.0)
-
-    found = page(says)
-    heads, _, theirs, weak, strong, *rest = found.blocks["digits"]().splitlines()
-    assert heads == "|  | after round | 5 | 10 | 20 | 40 | 60 | 80 | 100 |"
-    assert theirs == "| **#K = 2** | FedAvg % | 51.25 | 52.50 | 55.00 | 60.00 | 65.00 | 70.00 | 75.00 |"
-    half = T5 * (6 / 5) ** 0.5 / 6**0.5  # of six that are 1 or -1, by turns
-    even = f"+0.00 [{-half:+.2f}, {half:+.2f}]"
-    first = f"+10.00 [{10 - half / 10:+.2f}, {10 + half / 10:+.2f}] *"
-    assert weak == f"|  | M_max = 0.1, less FedAvg | {first} | {' | '.join([even] * 6)} |"
-    assert strong == f"|  | M_max = 1, less FedAvg | {' | '.join([even] * 7)} |"
-    assert [row.split(" | ")[0] for row in rest] == ["| **δ = 10**", "| ", "| "]
-    said = answer(found)
-    assert (
-        "On digits, split as the columns are, FedSSD leads most on #K = 2 with M_max = 0.1: after 5 rounds it leads "
-        f"FedAvg (+10.00 points, 95 % interval {10 - half / 10:+.2f} to {10 + half / 10:+.2f}, 6 seeds), and after 100 "
-        f"it is not told apart from FedAvg (+0.00 points, 95 % interval {-half:+.2f} to {half:+.2f}, 6 seeds)." in said
-    )
-    behind = f"(-20.00 [{-20 - half / 10:+.2f}, {-20 + half / 10:+.2f}])"
-    assert f"In the end it trails FedAvg on δ = 10 with M_max = 1 {behind}." in said
-    assert found.blocks["by-round"]() == "Not run yet.\n"
-    short = Page(Study(changes={"rounds": "2"}), Told(lambda trial, seed: 50.0 if trial.part == "digits" else None))
-    assert short.blocks["digits"]().startswith("|  | after round | 2 |\n")  # the last, where there is none of those
-    level = page(lambda trial, seed: 50.0 if trial.part == "digits" else None)
-    assert "On digits FedSSD leads FedAvg on no column after any of the rounds looked at." in answer(level)
-
-
 def test_a_composition_is_held_against_the_same_without_fedssd() -> None:
     """With SCAFFOLD 74, SCAFFOLD alone 73, MOON 73.5: of what it is above FedAvg's 70 one point is FedSSD's."""
     published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
@@ -325,100 +276,3 @@ def test_a_study_of_digits_says_so_and_leaves_the_paper_s_figures_out(tmp_path: 
     heading = (tmp_path / "chosen.toml").read_text().splitlines()[0]
     assert "the runs beside it" in heading
     assert "make docs" not in heading
-
-
-def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Callable[..., Path]) -> None:
-    more = {"distillation": {"weight": 0.2, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
-    runs = {
-        "fedavg": [read(write_run(tmp_path / "a", "fedavg", 0, [0.5, 0.6], forgetting=0.1, drift=3.0))],
-        "fedssd": [read(write_run(tmp_path / f"s{n}", "fedssd", n, [0.5, 0.6 + n / 10], **more)) for n in (0, 1)],
-    }
-    ends = {title: mechanism.at_the_end(runs["fedssd"], measure) for title, measure in mechanism.MEASURES.items()}
-    # the worst class of the global model: 60 and 70 %; of the clients' models half of that
-    assert list(ends.values()) == pytest.approx([20.0, 50.0, 1.0, 30.0, 4.0, 65.0, 32.5])
-    assert mechanism.at_the_end(runs["fedavg"], mechanism.MEASURES["mean M / M_max, %"]) is None
-    drawing = ElementTree.fromstring(mechanism.picture(runs))
-    lines = [
-        one for one in drawing.iter("{http://www.w3.org/2000/svg}polyline") if "line" in one.get("class", "").split()
-    ]
-    assert len(lines) == 3 + 4 * 2  # FedAvg distils nothing
-    rows = list(csv.DictReader(io.StringIO(mechanism.as_csv(runs))))
-    drifts = [row for row in rows if row["measure"].startswith("drift")]
-    assert [(row["arm"], row["seed"], row["round"], row["value"]) for row in drifts[:2]] == [
-        ("fedavg", "0", "1", "3"),
-        ("fedavg", "0", "2", "3"),
-    ]
-    assert len(drifts) == 2 + 2 * 2
-
-
-def profile_and_report(trial: Trial, _: int) -> float | None:
-    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
-    return {"profile": published.get(trial.group), "tune": 60.0, "report": 70.0}.get(trial.part)
-
-
-def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
-    tmp_path: Path, write_run: Callable[..., Path]
-) -> None:
-    """FedAvg itself in rounds 2, 2 and 2; FedSSD in 1 and 3, and on the last seed never."""
-    curves = {
-        "fedavg": {3: [0.5, 0.6, 0.6], 4: [0.5, 0.7, 0.6], 5: [0.4, 0.7, 0.7]},
-        "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.5, 0.5, 0.6], 5: [0.5, 0.6, 0.6]},
-    }
-
-    class Recorded(Told):
-        def run(self, trial: Trial, seed: int) -> Path | None:
-            if trial.part != "report" or trial.arm not in curves:
-                return None
-            folder = tmp_path / f"{trial.arm}-{seed}"
-            return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
-
-    text = Page(Study(), Recorded(profile_and_report)).blocks["report"]()
-    assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
-    assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
-    assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text
-
-
-def test_the_gain_in_every_round_is_drawn_in_points(tmp_path: Path, write_run: Callable[..., Path]) -> None:
-    """Two rounds on digits with two classes: FedSSD is 3 points ahead, then 1 behind."""
-    column = next(one for one in COLUMNS if one.recipe == "table2-classes-2")
-    study = Study(changes={"rounds": "2"}, reporting=(3,))
-    runs = {}
-    for name, curve in (("fedavg", [0.50, 0.60]), ("fedssd", [0.53, 0.59])):
-        runs[name] = write_run(tmp_path / name, name, 3, curve)
-
-    class Recorded(Told):
-        def run(self, trial: Trial, seed: int) -> Path | None:
-            weak = trial.label in ("fedavg", "fedssd.m_max=0.1")
-            return runs[trial.arm] if trial.part == "digits" and trial.group == column.recipe and weak else None
-
-    drawn = Page(study, Recorded(lambda trial, seed: None)).figures()["study-by-round.svg"]
-    texts = [one.text for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")]
-    assert "Digits, M_max = 0.1" in texts
-    assert texts[texts.index("#K = 2") + 1] == "-1.0"
-    assert "δ = 10" not in texts
-
-
-def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
-    tmp_path: Path, write_run: Callable[..., Path]
-) -> None:
-    """A weight of 1, 2, … % of M_max on one column after another, ± 0.5 over two seeds of three."""
-
-    class Recorded(Told):
-        def run(self, trial: Trial, seed: int) -> Path | None:
-            if trial.part != "report" or trial.arm != "fedssd" or seed == 5:
-                return None
-            place = [column.recipe for column in COLUMNS].index(trial.group)
-            folder = tmp_path / f"{place}-{seed}"
-            weight = (place + 1 + (0.5 if seed == 3 else -0.5)) / 100
-            more = {"distillation": {"weight": weight, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
-            return folder if folder.exists() else write_run(folder, "fedssd", seed, [0.5, 0.6], **more)
-
-    found = Page(Study(), Recorded(profile_and_report))
-    first, *_, last = (column.title for column in COLUMNS)
-    said = answer(found)
-    assert f"it distils least on {first} (1 % of M_max, the global model right in 70 %) and most on {last} (5 %" in said
-    text = found.mechanism_by_column()
-    row = "| 50 ± 0 (2) | 1 ± 0 (2) | 30 ± 0 (2) | 4 ± 0 (2) | 60 ± 0 (2) | 30 ± 0 (2) |"
-    assert f"**{first}**" in text
-    assert f"| FedSSD | 1 ± 0.71 (2) {row}\n" in text  # 0.5 · √2
-    assert "FedAvg" not in text  # which has not been run

@@ -1,0 +1,81 @@
+"""When FedSSD leads: its gain after some of the rounds, as a table, in a sentence and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from told import Told, page
+
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import COLUMNS
+from fedssd.report.answer import answer
+from fedssd.report.study import Page
+
+pytestmark = pytest.mark.quick
+T5 = 2.570581835636314  # Student's t for 95 % and five degrees of freedom, from printed tables
+
+
+def test_a_lead_is_looked_at_on_the_way() -> None:
+    """On digits with two classes FedSSD at 0.1 is 10 ahead after 5 rounds, else 1 more or less than FedAvg by turns.
+
+    With δ = 10, at 1, it ends 20 behind.
+    """
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part != "digits" or trial.group not in ("table2-classes-2", "table2-dirichlet-10"):
+            return None
+        by_turns, rounds = 1.0 if seed % 2 else -1.0, trial.recipe.rounds
+        gains = {
+            ("table2-classes-2", "fedssd.m_max=0.1", 5): 10.0 + 0.1 * by_turns,
+            ("table2-dirichlet-10", "fedssd.m_max=1.0", 100): -20.0 + 0.1 * by_turns,
+        }
+        gain = gains.get((trial.group, trial.label, rounds), by_turns)
+        return 50.0 + rounds / 4 + (gain if trial.arm == "fedssd" else 0.0)
+
+    found = page(says)
+    heads, _, theirs, weak, strong, *rest = found.blocks["digits"]().splitlines()
+    assert heads == "|  | after round | 5 | 10 | 20 | 40 | 60 | 80 | 100 |"
+    assert theirs == "| **#K = 2** | FedAvg % | 51.25 | 52.50 | 55.00 | 60.00 | 65.00 | 70.00 | 75.00 |"
+    half = T5 * (6 / 5) ** 0.5 / 6**0.5  # of six that are 1 or -1, by turns
+    even = f"+0.00 [{-half:+.2f}, {half:+.2f}]"
+    first = f"+10.00 [{10 - half / 10:+.2f}, {10 + half / 10:+.2f}] *"
+    assert weak == f"|  | M_max = 0.1, less FedAvg | {first} | {' | '.join([even] * 6)} |"
+    assert strong == f"|  | M_max = 1, less FedAvg | {' | '.join([even] * 7)} |"
+    assert [row.split(" | ")[0] for row in rest] == ["| **δ = 10**", "| ", "| "]
+    said = answer(found)
+    assert (
+        "On digits, split as the columns are, FedSSD leads most on #K = 2 with M_max = 0.1: after 5 rounds it leads "
+        f"FedAvg (+10.00 points, 95 % interval {10 - half / 10:+.2f} to {10 + half / 10:+.2f}, 6 seeds), and after 100 "
+        f"it is not told apart from FedAvg (+0.00 points, 95 % interval {-half:+.2f} to {half:+.2f}, 6 seeds)." in said
+    )
+    behind = f"(-20.00 [{-20 - half / 10:+.2f}, {-20 + half / 10:+.2f}])"
+    assert f"In the end it trails FedAvg on δ = 10 with M_max = 1 {behind}." in said
+    assert found.blocks["by-round"]() == "Not run yet.\n"
+    short = Page(Study(changes={"rounds": "2"}), Told(lambda trial, seed: 50.0 if trial.part == "digits" else None))
+    assert short.blocks["digits"]().startswith("|  | after round | 2 |\n")  # the last, where there is none of those
+    level = page(lambda trial, seed: 50.0 if trial.part == "digits" else None)
+    assert "On digits FedSSD leads FedAvg on no column after any of the rounds looked at." in answer(level)
+
+
+def test_the_gain_in_every_round_is_drawn_in_points(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """Two rounds on digits with two classes: FedSSD is 3 points ahead, then 1 behind."""
+    column = next(one for one in COLUMNS if one.recipe == "table2-classes-2")
+    study = Study(changes={"rounds": "2"}, reporting=(3,))
+    runs = {}
+    for name, curve in (("fedavg", [0.50, 0.60]), ("fedssd", [0.53, 0.59])):
+        runs[name] = write_run(tmp_path / name, name, 3, curve)
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            weak = trial.label in ("fedavg", "fedssd.m_max=0.1")
+            return runs[trial.arm] if trial.part == "digits" and trial.group == column.recipe and weak else None
+
+    drawn = Page(study, Recorded(lambda trial, seed: None)).figures()["study-by-round.svg"]
+    texts = [one.text for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")]
+    assert "Digits, M_max = 0.1" in texts
+    assert texts[texts.index("#K = 2") + 1] == "-1.0"
+    assert "δ = 10" not in texts

@@ -1,0 +1,99 @@
+"""What the study reads off its runs' rounds: what is distilled, forgotten and drifted, and T."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from told import Told
+
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import COLUMNS
+from fedssd.report import mechanism
+from fedssd.report.answer import answer
+from fedssd.report.records import read
+from fedssd.report.study import Page
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    more = {"distillation": {"weight": 0.2, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
+    runs = {
+        "fedavg": [read(write_run(tmp_path / "a", "fedavg", 0, [0.5, 0.6], forgetting=0.1, drift=3.0))],
+        "fedssd": [read(write_run(tmp_path / f"s{n}", "fedssd", n, [0.5, 0.6 + n / 10], **more)) for n in (0, 1)],
+    }
+    ends = {title: mechanism.at_the_end(runs["fedssd"], measure) for title, measure in mechanism.MEASURES.items()}
+    # the worst class of the global model: 60 and 70 %; of the clients' models half of that
+    assert list(ends.values()) == pytest.approx([20.0, 50.0, 1.0, 30.0, 4.0, 65.0, 32.5])
+    assert mechanism.at_the_end(runs["fedavg"], mechanism.MEASURES["mean M / M_max, %"]) is None
+    drawing = ElementTree.fromstring(mechanism.picture(runs))
+    lines = [
+        one for one in drawing.iter("{http://www.w3.org/2000/svg}polyline") if "line" in one.get("class", "").split()
+    ]
+    assert len(lines) == 3 + 4 * 2  # FedAvg distils nothing
+    rows = list(csv.DictReader(io.StringIO(mechanism.as_csv(runs))))
+    drifts = [row for row in rows if row["measure"].startswith("drift")]
+    assert [(row["arm"], row["seed"], row["round"], row["value"]) for row in drifts[:2]] == [
+        ("fedavg", "0", "1", "3"),
+        ("fedavg", "0", "2", "3"),
+    ]
+    assert len(drifts) == 2 + 2 * 2
+
+
+def profile_and_report(trial: Trial, _: int) -> float | None:
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    return {"profile": published.get(trial.group), "tune": 60.0, "report": 70.0}.get(trial.part)
+
+
+def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
+    tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    """FedAvg itself in rounds 2, 2 and 2; FedSSD in 1 and 3, and on the last seed never."""
+    curves = {
+        "fedavg": {3: [0.5, 0.6, 0.6], 4: [0.5, 0.7, 0.6], 5: [0.4, 0.7, 0.7]},
+        "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.5, 0.5, 0.6], 5: [0.5, 0.6, 0.6]},
+    }
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm not in curves:
+                return None
+            folder = tmp_path / f"{trial.arm}-{seed}"
+            return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
+
+    text = Page(Study(), Recorded(profile_and_report)).blocks["report"]()
+    assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
+    assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
+    assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text
+
+
+def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
+    tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    """A weight of 1, 2, … % of M_max on one column after another, ± 0.5 over two seeds of three."""
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm != "fedssd" or seed == 5:
+                return None
+            place = [column.recipe for column in COLUMNS].index(trial.group)
+            folder = tmp_path / f"{place}-{seed}"
+            weight = (place + 1 + (0.5 if seed == 3 else -0.5)) / 100
+            more = {"distillation": {"weight": weight, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
+            return folder if folder.exists() else write_run(folder, "fedssd", seed, [0.5, 0.6], **more)
+
+    found = Page(Study(), Recorded(profile_and_report))
+    first, *_, last = (column.title for column in COLUMNS)
+    said = answer(found)
+    assert f"it distils least on {first} (1 % of M_max, the global model right in 70 %) and most on {last} (5 %" in said
+    text = found.mechanism_by_column()
+    row = "| 50 ± 0 (2) | 1 ± 0 (2) | 30 ± 0 (2) | 4 ± 0 (2) | 60 ± 0 (2) | 30 ± 0 (2) |"
+    assert f"**{first}**" in text
+    assert f"| FedSSD | 1 ± 0.71 (2) {row}\n" in text  # 0.5 · √2
+    assert "FedAvg" not in text  # which has not been run
