@@ -11,7 +11,7 @@ from fedssd.report.method_numbers import lines_of, numbers_of
 
 pytestmark = pytest.mark.quick
 PLAIN = {"augment": "none"}
-PLACE = ["digits, iid, 2 clients", "one for each seed", "2"]
+PLACE = ["digits, iid, 2 clients, 1 epoch", "one for each seed", "2"]
 STRONG = {**PLAIN, "options": {"fedssd": {"m_max": 1.0, "floor": 0.1}}}
 
 
@@ -85,9 +85,14 @@ def test_a_longer_fedavg_stands_for_a_shorter_one(results: Path, write_run: Call
     assert [(row[3], row[5]) for row in rows("mse", results)] == [("1", "+5.00"), ("3", "–")]
 
 
+def test_other_epochs_are_another_line_and_say_how_many(results: Path, write_run: Callable[..., Path]) -> None:
+    write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "epochs": 3})
+    assert [(row[1], row[5]) for row in rows("mse", results)] == [("digits, iid, 2 clients, 3 epochs", "–")]
+
+
 def test_other_kernels_are_another_line(results: Path, write_run: Callable[..., Path]) -> None:
     write_run(results / "f-0", "mse", 0, [0.1, 0.9], {**PLAIN, "kernels": "off"})
-    assert [(row[1], row[5]) for row in rows("mse", results)] == [("digits, iid, 2 clients, kernels off", "–")]
+    assert [(row[1], row[5]) for row in rows("mse", results)] == [("digits, iid, 2 clients, 1 epoch, kernels off", "–")]
 
 
 def test_a_head_that_was_asked_for_is_another_line_beside_a_fedavg_of_its_own(

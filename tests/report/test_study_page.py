@@ -136,11 +136,11 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
 def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
     """The base is as published and FedSSD level with FedAvg there; with the other pipeline it leads by 2."""
     published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
-    (other,) = Study().also()
+    (other,), chosen = Study().also(), label(Study().candidates()[0])
 
     def says(trial: Trial, seed: int) -> float | None:
         if trial.part == "profile":
-            return published[trial.group] + (0.0 if trial.label == label(Study().candidates()[0]) else 1.0)
+            return published[trial.group] + (0.0 if trial.label == chosen else 1.0)
         if trial.part not in ("tune", "report"):
             return None
         return 70.0 + 0.1 * seed + (2.0 if trial.arm == "fedssd" and trial.pipeline == label(other) else 0.0)
@@ -155,6 +155,38 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
     assert named.blocks["report"]() in text
     assert named.blocks["report-beside"]().startswith("None: ")
     assert departs(named.study) == f"Not as the design has it: `--pipeline {label(other)}`.\n"
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_until_the_chosen_pipeline_is_reported_another_stands_in_and_is_named(tuned: bool) -> None:
+    """With the other pipeline FedSSD leads by 2; with the chosen one nothing is reported, tuned or not."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    (other,), chosen = Study().also(), label(Study().candidates()[0])
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part == "profile":
+            return published[trial.group] + (0.0 if trial.label == chosen else 1.0)
+        there = trial.part in ("tune", "report") and trial.pipeline == label(other)
+        if not there and not (tuned and trial.part == "tune"):
+            return None
+        return 70.0 + 0.1 * seed + (2.0 if trial.arm == "fedssd" else 0.0)
+
+    found = page(says)
+    strength = "a tuned strength (with the pipeline chosen on FedAvg: not run yet)"
+    missing = f"With `{label(other)}` and {strength}, FedSSD leads"
+    assert missing in answer(found)
+    assert missing in short_answer(found)
+    stands_in = f"With `{label(other)}`; with the chosen pipeline not run yet.\n\n"
+    methods, _, strengths = found.blocks["advice"]().partition("- **How strong**")
+    assert methods.startswith(f"{stands_in}- **Which method**")
+    assert "| FedSSD | +2.00 [+2.00, +2.00] * |" in methods
+    assert (stands_in in methods.removeprefix(stands_in)) is not tuned  # tuned, its own strengths are shown
+    assert "| FedSSD | `fedssd.m_max=0.01` |" in strengths
+    assert found.blocks["by-round"]().startswith(stands_in)
+    assert "+2.00" not in found.blocks["report"]()
+    named = Page(found.study.with_pipeline(label(other)), found.results)
+    assert "not run yet)" not in answer(named)
+    assert stands_in not in named.blocks["advice"]()
 
 
 def test_a_composition_is_held_against_the_same_without_fedssd() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fedssd.experiment.study.design import Choice, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import THEIRS, Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
+from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, code, interval, seeds_of, verdict
 
 NOTHING = "nothing"
@@ -17,8 +18,16 @@ CHANCE = 0.05  # that a 95 % interval leaves out a zero which is true
 
 def advice(evidence: Evidence) -> str:
     """Each part as far as there are runs for it."""
-    found = [part for part in (_methods(evidence), _strengths(evidence), _settings(evidence)) if part]
+    tuned = [_with_a_pipeline(part, evidence) for part in (_methods, _strengths)]
+    found = [part for part in (*tuned, _settings(evidence)) if part]
     return "\n".join(found) if found else f"{NOT_RUN.capitalize()}.\n"
+
+
+def _with_a_pipeline(part: Callable[[Evidence], str], evidence: Evidence) -> str:
+    """With the chosen pipeline, or while that says nothing with another, which is then named."""
+    own = part(evidence)
+    other = "" if own else part(evidence.reported)
+    return own or (f"{until_reported(evidence)}{other}" if other else "")
 
 
 def _methods(evidence: Evidence) -> str:

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, Tuned, label
+from fedssd.experiment.study.design import OURS, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import THEIRS, Evidence
@@ -73,14 +73,13 @@ def _base(evidence: Evidence) -> str:
     return f"Over {bases[THEIRS].recipe.rounds} rounds of our base recipe, {listed(said)}.{verdicts}"
 
 
-def _report(evidence: Evidence) -> str:
+def _report(all_of_it: Evidence) -> str:
+    evidence = all_of_it.reported
     settled = evidence.study.settled(evidence.results)
-    if settled is None:
+    found = {} if settled is None else evidence.reported_leads(OURS, settled)
+    if settled is None or not found:
         return ""
-    found = evidence.reported_leads(OURS, settled)
-    if not found:
-        return ""
-    said = [f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {leads_on(found)}."]
+    said = [f"{_with_pipeline(all_of_it)}, FedSSD {leads_on(found)}."]
     printed = {column.title: evidence.published(column) for column in COLUMNS if column.title in found}
     known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
     if known:
@@ -90,16 +89,24 @@ def _report(evidence: Evidence) -> str:
     return " ".join([*filter(None, said), *_why(evidence, settled)])
 
 
+def _with_pipeline(evidence: Evidence) -> str:
+    shown = evidence.reported
+    if shown is evidence:
+        return "With the pipeline chosen on FedAvg and a tuned strength"
+    return f"With {code(shown.pipeline)} and a tuned strength (with the pipeline chosen on FedAvg: {NOT_RUN})"
+
+
 def _beside(other: Evidence) -> str:
     """The same with another pipeline, in brief."""
     settled = other.study.settled(other.results)
     found = {} if settled is None else other.reported_leads(OURS, settled)
-    if settled is None or not found:
+    if not found:
         return ""
-    return f"With {code(label(settled.paper))} in place of that pipeline, FedSSD {leads_on(found, brief=True)}."
+    return f"With {code(other.pipeline)} in place of that pipeline, FedSSD {leads_on(found, brief=True)}."
 
 
-def _short_report(evidence: Evidence) -> str:
+def _short_report(all_of_it: Evidence) -> str:
+    evidence = all_of_it.reported
     settled = evidence.study.settled(evidence.results)
     found = {} if settled is None else evidence.reported_leads(OURS, settled)
     if settled is None or not found:
@@ -108,7 +115,7 @@ def _short_report(evidence: Evidence) -> str:
     printed = [evidence.published(column) for column in COLUMNS if column.title in found]
     known = [lead for lead in printed if lead is not None]
     paper = f", where the paper prints {min(known):+.2f} to {max(known):+.2f}" if known else ""
-    said = f"With the pipeline chosen on FedAvg and a tuned strength, FedSSD {leads_on(found, brief=True)}"
+    said = f"{_with_pipeline(all_of_it)}, FedSSD {leads_on(found, brief=True)}"
     size = f"mean gains of {min(ours):+.2f} to {max(ours):+.2f} points over {seeds_of(list(found.values()))}{paper}"
     return " ".join([f"{said}: {size}.", *_why(evidence, settled)])
 

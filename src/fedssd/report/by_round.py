@@ -17,6 +17,7 @@ from fedssd.report.figures import AXIS, LABELS, PANEL, Curve, document, global_a
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
 from fedssd.report.svg import text
+from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, interval, leads, listed
 
 
@@ -31,8 +32,8 @@ class Pair(NamedTuple):
 
 def on_cifar10(evidence: Evidence) -> str:
     """Both as they are reported, with their tuned strengths."""
-    pairs = _pairs_of_cifar10(evidence)
-    return _table(evidence, pairs) if pairs else f"{NOT_RUN.capitalize()}.\n"
+    pairs = _pairs_of_cifar10(evidence.reported)
+    return f"{until_reported(evidence)}{_table(evidence, pairs)}" if pairs else f"{NOT_RUN.capitalize()}.\n"
 
 
 def _pairs_of_cifar10(evidence: Evidence) -> list[Pair]:
@@ -54,7 +55,7 @@ def on_digits(evidence: Evidence) -> str:
 def picture(evidence: Evidence) -> str:
     """The gain over FedAvg in every round, a line for each column; empty where nothing was run."""
     panels: dict[str, list[Curve]] = {}
-    for title, pairs in (("CIFAR-10", _pairs_of_cifar10(evidence)), ("Digits", _pairs_of_digits(evidence))):
+    for title, pairs in (("CIFAR-10", _pairs_of_cifar10(evidence.reported)), ("Digits", _pairs_of_digits(evidence))):
         for pair in pairs:
             by_round = _gains(evidence, pair)
             if by_round:

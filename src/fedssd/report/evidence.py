@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import MACHINE, PAPER_METHODS
-from fedssd.experiment.study.design import OURS, Changes, Tuned
+from fedssd.experiment.study.design import OURS, Changes, Tuned, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
@@ -95,6 +95,22 @@ class Evidence:
             return []
         chosen = self.study.paper(self.results)
         return [Evidence(replace(self.study, pipeline=one), self.results) for one in self.study.also() if one != chosen]
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline that is named or chosen; empty while there is none."""
+        return label(self.study.paper(self.results) or {})
+
+    @property
+    def has_report(self) -> bool:
+        """Whether any method is reported with this pipeline, at a strength tuned under it."""
+        settled = self.study.settled(self.results)
+        return settled is not None and any(self.reported_leads(name, settled) for name in self.titles)
+
+    @property
+    def reported(self) -> Evidence:
+        """This, or while nothing is reported with the chosen pipeline, the first beside it with which something is."""
+        return next((one for one in (self, *self.besides) if one.has_report), self)
 
     @property
     def home(self) -> Column:

@@ -116,6 +116,7 @@ class Line:
         recipe = self.recipe
         words = [recipe.data, recipe.partition, f"{recipe.clients} clients"]
         words += [f"{recipe.participation:.0%} a round"] if recipe.participation < 1 else []
+        words += [f"{recipe.epochs} epoch{'' if recipe.epochs == 1 else 's'}"]
         words += [f"augment {recipe.augment}"] if recipe.augment != "none" else []
         words += [f"faults {recipe.faults}"] if recipe.faults else []
         words += ["kernels off"] if recipe.kernels == "off" else []

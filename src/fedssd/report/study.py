@@ -78,9 +78,10 @@ class Page(Evidence):
 
     def mechanism_by_column(self) -> str:
         """The same of every method that is reported, on every column."""
-        settled = self.study.settled(self.results)
+        settled = self.reported.study.settled(self.results)
         found = [] if settled is None else [self._mechanism_on(column, settled) for column in COLUMNS]
-        return "\n".join(part for part in found if part) or f"{NOT_RUN.capitalize()}.\n"
+        shown = "\n".join(part for part in found if part)
+        return f"{tuned.until_reported(self)}{shown}" if shown else f"{NOT_RUN.capitalize()}.\n"
 
     def _mechanism_on(self, column: Column, settled: Settled) -> str:
         rows = []

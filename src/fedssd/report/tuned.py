@@ -95,15 +95,22 @@ def report(evidence: Evidence) -> str:
     return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note])
 
 
+def until_reported(evidence: Evidence) -> str:
+    """What a block begins with that shows another pipeline's report while the chosen one has none; else nothing."""
+    shown = evidence.reported
+    if shown is evidence:
+        return ""
+    return f"With {code(shown.pipeline)}; with the chosen pipeline {NOT_RUN}.\n\n"
+
+
 def report_beside(evidence: Evidence) -> str:
     """The same with every pipeline that is reported beside the chosen one."""
     found = []
     if evidence.study.paper(evidence.results) is not None and not evidence.besides:
         return "None: the pipeline that would be is the chosen one.\n"
     for other in evidence.besides:
-        settled = other.study.settled(other.results)
-        if settled is not None and any(other.reported_leads(name, settled) for name in other.titles):
-            found.append(f"With {code(label(settled.paper))}:\n\n{tuning(other)}\n{report(other)}")
+        if other.has_report:
+            found.append(f"With {code(other.pipeline)}:\n\n{tuning(other)}\n{report(other)}")
     return "\n".join(found) or f"{NOT_RUN.capitalize()}.\n"
 
 
