@@ -154,7 +154,7 @@ def test_another_file_s_class_of_the_same_name_has_its_own_folder(
 ) -> None:
     Path("another.py").write_text(METHOD.replace("beta: float = 0.0", "beta: float = 0.5"))
     tables = []
-    for file in ("my_method.py", "another.py", "my_method.py", "another.py"):
+    for file in ("my_method.py", "another.py", "./my_method.py", ".//another.py"):
         against = ["--results", str(committed), "--against", "fedavg", "--json"]
         assert main(["bench", f"{file}:MyLoss", *FLAGS, *against]) == 0
         found = json.loads(capsys.readouterr().out)

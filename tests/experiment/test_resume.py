@@ -6,6 +6,7 @@ import json
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from stopping import (
     without_matrices,
 )
 from torch import nn
+from user_methods import GOOD
 
 import fedssd
 from fedssd.cli import main
@@ -111,6 +113,27 @@ def test_a_damaged_run_of_a_comparison_is_no_finished_one(tmp_path: Path, capsys
     again = [json.loads(line) for line in record.read_text().splitlines()[1:]]
     before = [json.loads(line) for line in whole.splitlines()[1:]]
     assert [line["global"] for line in again] == [line["global"] for line in before]
+
+
+def test_a_comparison_whose_method_has_changed_does_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_method: Callable[[str], Path], capsys: Captured
+) -> None:
+    """Not even where all its runs are finished: a table would have two methods under one name."""
+    monkeypatch.chdir(tmp_path)
+    path = write_method(GOOD)
+    words = ["--rounds", "1", "--epochs", "1", "--seeds", "0", "--workers", "1", "--quiet"]
+    assert main(["compare", "--methods", f"fedavg,{path}:Near", *words, "--out", "both"]) == 0
+    assert main(["resume", "both", "--quiet"]) == 0
+    path.write_text(GOOD.replace("mu: float = 0.1", "mu: float = 0.2"))
+    capsys.readouterr()
+    for more in ([], ["--rounds", "2"]):
+        assert main(["resume", "both", "--quiet", *more]) == 2
+        expected = (
+            f"cannot go on with both: {path}:Near (its file or what it imports) has changed since; put it back, or"
+        )
+        assert expected in one_line(capsys)
+    path.write_text(GOOD)
+    assert main(["resume", "both", "--quiet"]) == 0
 
 
 def test_a_run_that_goes_on_has_come_to_nothing_until_it_ends() -> None:

@@ -16,6 +16,7 @@ from fedssd.report.records import look
 
 Write = Callable[..., Path]
 Captured = pytest.CaptureFixture[str]
+MATRIX = [[0.5, 0.5], [0.5, 0.5]]
 CURVE = [0.1, 0.2, 0.3, 0.4]
 HERE = {0: " line 1, its header,", 1: " line 2", 4: " line 5"}
 
@@ -125,12 +126,24 @@ def test_an_interrupted_run_is_whole_as_far_as_it_came(tmp_path: Path, write_run
     assert not is_finished(run)
 
 
+def harmed(value: Any) -> Iterator[list[Any]]:
+    """A list with something else, nothing, or too much in it, and so with the first list inside it."""
+    if isinstance(value, list):
+        yield from ([*value[:-1], other] for other in (None, "else", [1], {}))
+        yield from ([other, *value[1:]] for other in harmed(value[0] if value else None))
+        if value and isinstance(value[0], list):
+            yield [[*value[0], 1], *value[1:]]
+
+
 def mutations(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same without a key, or with something else in its place; two levels deep."""
+    """The same without a key, or with something else in its place, in lists too; two levels deep."""
     for key, value in content.items():
         yield key, {name: kept for name, kept in content.items() if name != key}
         yield from ((key, {**content, key: other}) for other in (None, "else", [1], {}, {"a": "b"}))
+        for other in harmed(value):
+            yield key, {**content, key: other}
         for inner in value if isinstance(value, dict) else ():
+            yield from ((key, {**content, key: {**value, inner: other}}) for other in harmed(value[inner]))
             yield key, {**content, key: {name: kept for name, kept in value.items() if name != inner}}
             yield from ((key, {**content, key: {**value, inner: other}}) for other in (None, "else", [1], {}))
 
@@ -140,10 +153,13 @@ def test_whatever_is_in_a_file_is_no_traceback(
     place: int | str, shape: dict[str, Any], tmp_path: Path, write_run: Write, capsys: Captured
 ) -> None:
     more = {"confusion": {"global": [[1, 0], [0, 1]]}, "client_0": {"class_acc": [0.1, 0.1]}}
-    run = write_run(tmp_path / "a", "fedssd", 0, CURVE, **more, distillation={"weight": 0.5}, credibility=[0.5, 0.5])
+    run = write_run(tmp_path / "a", "fedssd", 0, CURVE, **more, distillation={"weight": 0.5}, credibility=MATRIX)
     file = run / ("summary.json" if place == "summary" else "rounds.jsonl")
     lines = [file.read_text()] if place == "summary" else file.read_text().splitlines()
     number = place if isinstance(place, int) else 0
+    if place == 0:
+        more = {"classes": ["a", "b"], "counts": [[1, 2], [3, 4]], "resumed": [{"round": 2, "started": "2026-01-01"}]}
+        lines[0] = json.dumps({**json.loads(lines[0]), **more})
     for key, changed in mutations(json.loads(lines[number])):
         file.write_text("\n".join([*lines[:number], json.dumps(changed), *lines[number + 1 :]]) + "\n")
         status = main(["report", str(run)])

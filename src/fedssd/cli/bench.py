@@ -59,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment import bench
     from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.reproduce import alone
+    from fedssd.methods.registry import plain
     from fedssd.report import paired
     from fedssd.report.html import write_report
     from fedssd.report.records import read
@@ -70,7 +71,8 @@ def main(args: argparse.Namespace) -> int:
     if args.results is not None and not args.results.is_dir():
         why = places.not_a_folder(args.results)
         raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
-    base = bench.base_recipe(args.dataset, args.method, _options(args.set))
+    method = plain(args.method)
+    base = bench.base_recipe(args.dataset, method, _options(args.set))
     others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
     committed = max(seed for runs in others.values() for seed in runs) + 1
     if count > committed:
@@ -78,13 +80,13 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(f"fedssd bench: --seeds expects at most {committed} here, as many as are {why}, got {count}")
     cells = bench.own_cells(base, range(count))
     bench.refuse_other_splits(bench.origins(cells), others)
-    name = args.method.rsplit(":", 1)[-1]
-    usual = places.unused(places.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, args.method))
+    name = method.rsplit(":", 1)[-1]
+    usual = places.unused(places.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, method))
     out = places.shared(args.out or usual)
     with alone(out):
-        there = out / bench.fingerprint(args.method)  # runs of this very content: what it was before counts for nothing
-        ran = run_missing(cells, there, lambda: finished_runs([there], args.method), workers, args.quiet)
-        done = finished_cells([there], args.method)
+        there = out / bench.fingerprint(method)  # runs of this very content: what it was before counts for nothing
+        ran = run_missing(cells, there, lambda: finished_runs([there], method), workers, args.quiet)
+        done = finished_cells([there], method)
         own = {cell.recipe.seed: done[cell.key] for cell in cells}
         bench.refuse_other_splits({seed: bench.origin(run) for seed, run in own.items()}, others)
 

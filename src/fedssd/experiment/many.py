@@ -23,6 +23,8 @@ from fedssd.experiment.record import claim, explained, refuse_taken, sync_folder
 from fedssd.experiment.result import Result
 from fedssd.experiment.sealing import UnusableError, sealed, unsealed
 from fedssd.experiment.workers import Work, in_processes, in_this_process
+from fedssd.methods.custom import source_hash
+from fedssd.methods.registry import local_kinds
 
 PLAN = "runs.json"
 Asked = dict[str, Any]  # what a command was asked to run, as JSON holds it
@@ -121,14 +123,14 @@ def run_many(
     if out is not None:
         refuse_taken(out, resume)
     plan = read_plan(out) if out is not None and resume and (out / PLAN).exists() else None
+    sources = _sources(recipes)
     if plan is None:
         groups = _groups(recipes, workers, device)  # assembles, so whatever is wrong is said before anything is written
         used = min(workers, len(groups))
-        plan = Plan(
-            asked or {}, groups, torch.get_num_threads() if used == 1 else max(1, (os.cpu_count() or 1) // used)
-        )
+        threads = torch.get_num_threads() if used == 1 else max(1, (os.cpu_count() or 1) // used)
+        plan = Plan(asked or {}, groups, threads, sources)
     else:
-        _refuse_changed(plan.asked, asked or {}, out)
+        _refuse_changed(plan, asked or {}, sources, out)
         plan = plan._replace(asked=asked or {})  # more rounds may be wanted now
     if out is not None:
         claim(out, resume)
@@ -153,6 +155,7 @@ class Plan(NamedTuple):
     asked: Asked
     groups: list[list[int]]
     threads: int
+    sources: dict[str, str] | None = None  # by method the content of the files it is from; not known of older plans
 
 
 def read_plan(out: Path) -> Plan:
@@ -163,13 +166,24 @@ def read_plan(out: Path) -> Plan:
         raise UserError(f"{out / PLAN} cannot be used: {why}") from None
 
 
-def _refuse_changed(then: Asked, now: Asked, out: Path | None) -> None:
+def _sources(recipes: Sequence[Recipe]) -> dict[str, str]:
+    """By method a hash of the users' files behind it; nothing for methods of ours."""
+    found = {recipe.method: [source_hash(kind) for kind in local_kinds(recipe.method)] for recipe in recipes}
+    return {method: " ".join(filter(None, hashes)) for method, hashes in found.items() if any(hashes)}
+
+
+def _refuse_changed(plan: Plan, now: Asked, sources: dict[str, str], out: Path | None) -> None:
+    then = plan.asked
     changed = recipe_difference(then["base"], now["base"]) if then and now else ""
     if not changed and then and now and now["base"]["rounds"] < then["base"]["rounds"]:
         changed = f"rounds was {then['base']['rounds']} and {now['base']['rounds']} is fewer"
     for key in ("command", "methods", "grid", "seeds"):
         if not changed and then.get(key) != now.get(key):
             changed = f"{key} was {then.get(key)} and is {now.get(key)}"
+    known = sources if plan.sources is None else plan.sources
+    edited = [method for method, source in sources.items() if source != known.get(method)]
+    if edited and not changed:
+        changed = f"{edited[0]} (its file or what it imports) has changed since"
     if changed:
         raise UserError(f"cannot go on with {out}: {changed}; put it back, or start anew in another folder")
 

@@ -10,17 +10,36 @@ from typing import Any, NamedTuple, NoReturn
 from fedssd.errors import UserError
 
 NUMBER, MAYBE = (int, float), (int, float, type(None))
-# The shapes of what is read: a key with a question mark may be missing, a star stands for every key.
-HEADER = {"fedssd": str, "recipe_hash": str, "split_hash": str, "parameters?": int, "resumed?": list}
+NUMBERS = [NUMBER]
+MATRIX = [NUMBERS]
+
+
+class Either(NamedTuple):
+    """One of two shapes."""
+
+    one: Any
+    other: Any
+
+
+# Shapes of what is read: a key with a question mark may be missing, a star stands for every key, [x] for a list of x.
+HEADER = {
+    "fedssd": str,
+    "recipe_hash": str,
+    "split_hash": str,
+    "parameters?": int,
+    "classes?": [str],
+    "counts?": MATRIX,
+    "resumed?": [{"round": int, "started?": str}],
+}
 ROUND = {
     "round": int,
     "bytes_up": int,
     "bytes_down": int,
-    "global?": {"acc": NUMBER, "class_acc?": list},
-    "local?": {"acc_mean": NUMBER, "class_acc?": list},
-    "client_0?": {"class_acc?": list},
-    "confusion?": {"global": list},
-    "credibility?": list,
+    "global?": {"acc": NUMBER, "class_acc?": NUMBERS},
+    "local?": {"acc_mean": NUMBER, "class_acc?": NUMBERS},
+    "client_0?": {"class_acc?": NUMBERS},
+    "confusion?": {"global": MATRIX, "local?": {"*": MATRIX}},
+    "credibility?": Either(NUMBERS, MATRIX),  # of many classes the diagonal
     "distillation?": {"*": MAYBE},
     "seconds?": {"*": NUMBER},
 }
@@ -136,9 +155,13 @@ def _refuse(constant: str) -> NoReturn:
 
 def _misfit(content: Any, shape: Any, name: str = "") -> str:
     """What does not have its shape, in words; empty where all has."""
-    kind = dict if isinstance(shape, dict) else shape
+    if isinstance(shape, Either):
+        return _misfit(content, shape.one, name) and _misfit(content, shape.other, name)
+    kind = type(shape) if isinstance(shape, dict | list) else shape
     if not isinstance(content, kind):
         return f"expects {WORDS[kind]}{f' for {name!r}' if name else ''}, got {_short(content)}"
+    if isinstance(shape, list):
+        return _misfit_in_list(content, shape[0], name)
     if kind is not dict:
         return ""
     for key, inner in shape.items():
@@ -150,6 +173,19 @@ def _misfit(content: Any, shape: Any, name: str = "") -> str:
                 wrong = "" if key.endswith("?") else f"has no {path!r}"
             if wrong:
                 return wrong
+    return ""
+
+
+def _misfit_in_list(content: Any, shape: Any, name: str) -> str:
+    """Of numbers all are looked at together, as a record has many; of lists, each must be as long as the first."""
+    if isinstance(shape, tuple) and set(map(type, content)) <= set(shape):
+        return ""
+    for place, one in enumerate(content):
+        wrong = _misfit(one, shape, f"{name}[{place}]")
+        if not wrong and isinstance(one, list) and len(one) != len(content[0]):
+            wrong = f"expects {len(content[0])} numbers for '{name}[{place}]', got {len(one)}"
+        if wrong:
+            return wrong
     return ""
 
 
