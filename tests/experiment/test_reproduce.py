@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -23,6 +24,7 @@ from fedssd.experiment.estimate import Speed
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
+from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import alone
 
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
@@ -238,6 +240,23 @@ def test_the_estimate_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert estimate.estimate(cells, workers=2) == pytest.approx((2 * (100 + 50) + 7) / 2)
     fewer = [replace(cell, recipe=replace(cell.recipe, participation=0.1)) for cell in cells]
     assert estimate.estimate(fewer, workers=1) == pytest.approx(2 * (10 + 50) + 7)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("participation", "epochs"), [(1.0, 1), (0.1, 10), (0.2, 5), (0.1, 4)])
+def test_a_round_in_which_few_take_part_is_not_taken_for_a_long_one(
+    monkeypatch: pytest.MonkeyPatch, participation: float, epochs: int
+) -> None:
+    """A round costs 4 s whoever trains and 2 s for a pass over all data: 4 + 2 E C, of which 4 were counted E times."""
+
+    def together(recipes: Sequence[Recipe], _: object) -> list[SimpleNamespace]:
+        train = 4 + 2 * recipes[0].epochs * recipes[0].participation
+        line = {"seconds": {"train": train, "evaluate": 1.0}}
+        return [SimpleNamespace(rounds=[line, line])]
+
+    monkeypatch.setattr(estimate, "run_together", together)
+    cell = Cell("any", Recipe(method="fedavg", rounds=100, participation=participation, epochs=epochs))
+    assert estimate.probe(cell, 1).of(cell) == pytest.approx(100 * (4 + 2 * epochs * participation + 1))
 
 
 @pytest.mark.quick

@@ -30,16 +30,21 @@ class Speed:
 
 
 def probe(cell: Cell, count: int) -> Speed:
-    """Two rounds of one epoch of FedAvg, so many runs side by side, as the real runs will be."""
+    """Two rounds of FedAvg, each one pass over all data, so many runs side by side, as the real runs will be.
+
+    Where few take part that is several epochs of theirs: one alone would be mostly what every round costs anyway.
+    """
+    recipe = cell.recipe
+    epochs = max(1, min(recipe.epochs, round(1 / recipe.participation)))
     short = replace(
-        cell.recipe, method="fedavg", server="fedavg", head="off", rounds=PROBED_ROUNDS, epochs=1, options={}
+        recipe, method="fedavg", server="fedavg", head="off", rounds=PROBED_ROUNDS, epochs=epochs, options={}
     )
     recipes = [replace(short, seed=seed, partition_seed=seed) for seed in range(count)]
     results = run_together(recipes, [None] * len(recipes))
     first, last = (results[0].rounds[place]["seconds"] for place in (0, -1))  # already shared out between the runs
     train = float(last["train"])
     start = len(recipes) * (sum(first.values()) - sum(last.values()))
-    return Speed(train / cell.recipe.participation, sum(last.values()) - train, max(0.0, start))
+    return Speed(train / (epochs * recipe.participation), sum(last.values()) - train, max(0.0, start))
 
 
 def estimate(
