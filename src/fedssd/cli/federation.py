@@ -25,6 +25,7 @@ EXAMPLES = examples(
     "fedssd federation audit lab                                         what travels and what stays",
 )
 ACTIONS = "init|certs|up|run|down|audit"
+MOST_KEYS, MOST_DAYS = 10_000, 36_500  # a key takes a few milliseconds, and a certificate's years end at 9999
 
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
@@ -156,8 +157,9 @@ def _init(args: argparse.Namespace) -> int:
 def _certs(args: argparse.Namespace) -> int:
     from fedssd.deployment.certificates import write_certificates
 
-    if args.nodes < 1 or args.days < 1:
-        raise UserError(f"--nodes and --days expect 1 or more, got {args.nodes} and {args.days}")
+    for flag, given, most in (("--nodes", args.nodes, MOST_KEYS), ("--days", args.days, MOST_DAYS)):
+        if not 1 <= given <= most:
+            raise UserError(f"{flag} expects 1 to {most}, got {given}")
     for file in write_certificates(args.folder, args.host or ["127.0.0.1", "localhost"], args.nodes, args.days):
         print(file)
     return 0

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedssd.deployment.settings import NOTES, Settings, settings_of
+from fedssd.deployment.settings import NOTES, Settings, refuse_for_simulations, settings_of
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 
@@ -59,7 +59,8 @@ clientapp = "federation_app:client"
 
 
 def write_app(folder: Path, recipe: Recipe, settings: Settings) -> None:
-    """Write the app; refuses a folder that holds something."""
+    """Write the app; refuses a folder that holds something, and a recipe with which no federation runs."""
+    refuse_for_simulations(recipe)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"expected a new or empty folder, got {folder}: choose another")
     files = {

@@ -81,3 +81,10 @@ def recipe_of(path: Path, overrides: str = "") -> Recipe:
             raise UserError(f"run-config set expects KEY=VALUE pairs, got {word!r}")
         given[key] = value
     return load_recipe(path, given)
+
+
+def refuse_for_simulations(recipe: Recipe) -> None:
+    """Raise UserError for keys with which no federation runs."""
+    if recipe.faults or recipe.on_bad_update == "keep":
+        key = "faults" if recipe.faults else "on_bad_update = keep"
+        raise UserError(f"{key} is for simulations: a federation has faults of its own, and always its guard")
