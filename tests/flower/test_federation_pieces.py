@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import stat
 import subprocess
 import sys
@@ -186,6 +187,14 @@ def test_certificates_say_who_the_server_is(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists already"):
         write_certificates(keys, ["192.0.2.1"], 2)
     assert node_key(keys, 0).read_bytes() == before
+
+
+def test_the_commands_to_go_on_with_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = str(tmp_path / "a lab's $HOME")
+    assert main(["federation", "init", app, "--clients", "3"]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("next:")]
+    up, run = (shlex.split(command) for command in line.removeprefix("next:").split(", then "))
+    assert (up[-2:], run[-2:]) == (["up", app], ["run", app])
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedssd", "scaffold", "fedcurv"])

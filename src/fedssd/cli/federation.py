@@ -147,10 +147,11 @@ def _init(args: argparse.Namespace) -> int:
     write_app(args.app, recipe, settings)
     program = places.program()
     print(f"wrote a Flower app for {recipe.method} with {places.many(recipe.clients, 'client')} to {args.app}/")
+    app = shlex.quote(str(args.app))
     if settings.server_data:
         print("next:    keys, a SuperLink and nodes with samples of their own, then `flwr run`: see docs/federation.md")
     else:
-        print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
+        print(f"next:    {program} federation up {app}, then {program} federation run {app}")
     return 0
 
 
@@ -170,11 +171,12 @@ def _up(args: argparse.Namespace) -> int:
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
-    program, fewer = places.program(), args.nodes is not None and args.nodes < trial.recipe.clients
+    program, app = places.program(), shlex.quote(str(args.app))
+    fewer = args.nodes is not None and args.nodes < trial.recipe.clients
     minimum = f" --min-nodes {args.nodes}" if fewer else ""  # the others would be waited for in vain
-    print(f"next:    {program} federation run {args.app}{minimum}")
-    print(f"or:      FLWR_HOME={trial.flwr.home} flwr run {args.app} {NAME} --stream")
-    print(f"then:    {program} federation down {args.app}")
+    print(f"next:    {program} federation run {app}{minimum}")
+    print(f"or:      FLWR_HOME={shlex.quote(str(trial.flwr.home))} flwr run {app} {NAME} --stream")
+    print(f"then:    {program} federation down {app}")
     return 0
 
 
