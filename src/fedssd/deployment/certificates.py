@@ -29,6 +29,13 @@ def node_key(folder: Path, node: int) -> Path:
     return folder / f"node-{node}.key"
 
 
+def complete(folder: Path, nodes: int) -> bool:
+    """Whether a folder has everything for so many nodes."""
+    keys = [node_key(folder, node) for node in range(nodes)]
+    names = [AUTHORITY, AUTHORITY_KEY, SERVER, SERVER_KEY, SECRET, *(key.name for key in keys)]
+    return all((folder / name).is_file() for name in [*names, *(f"{key.name}.pub" for key in keys)])
+
+
 def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
     """Write everything, private parts readable by their owner only; what is there already is never overwritten."""
     made: dict[str, bytes] = {}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from fedssd.deployment.settings import NOTES, Settings, refuse_for_simulations, settings_of
+from fedssd.deployment.settings import NOTES, Settings, refuse_for_simulations, settings_of, toml
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 
@@ -80,16 +78,12 @@ def write_app(folder: Path, recipe: Recipe, settings: Settings) -> None:
 def _pyproject(folder: Path, recipe: Recipe, settings: Settings) -> str:
     name = re.sub(r"[^a-z0-9-]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
     lines = [
-        f"{entry.name.replace('_', '-')} = {_toml(getattr(settings, entry.name))}  # {NOTES[entry.name]}"
+        f"{entry.name.replace('_', '-')} = {toml(getattr(settings, entry.name))}  # {NOTES[entry.name]}"
         for entry in fields(Settings)
     ]
     return PYPROJECT.format(
         name=name, method=recipe.method.replace('"', ""), publisher="local", config="\n".join(lines)
     )
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def recipe_in(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping
@@ -67,6 +68,11 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
             f"({nearest(settings.weighting, list(WEIGHTINGS))})"
         )
     return settings
+
+
+def toml(value: str | float) -> str:
+    """A value as it stands in a TOML file, whatever signs a text has."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 _KINDS = {str: "text", int: "a whole number", float: "a number"}

@@ -1,0 +1,102 @@
+"""A federation on one machine before anything is started: its samples, its keys and what its programs are told."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.common.config import parse_config_args
+
+from fedssd.deployment.certificates import node_key
+from fedssd.deployment.command import FlowerCommand, Outcome
+from fedssd.deployment.project import write_app
+from fedssd.deployment.samples import read_node
+from fedssd.deployment.settings import Settings
+from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
+from fedssd.engines.flower.messages import Kind
+from fedssd.errors import UserError
+from fedssd.experiment.federation import assemble
+from fedssd.experiment.recipe import load_recipe
+
+SMALL = {"clients": 2, "partition": "iid", "auxiliary": 8, "model": "mlp", "device": "cpu"}
+DIGITS = Kind((1, 8, 8), "float32", tuple("0123456789"))
+ODD = 'a "lab"\'s \\ 😀 #1'
+
+
+def made_ready(app: Path, **changes: Any) -> Trial:
+    """The trial of an app whose recipe was just written, as `up` has it before it starts something."""
+    app.mkdir(exist_ok=True)
+    (app / "federation_app.py").touch()
+    (app / "recipe.toml").write_text(load_recipe(None, {**SMALL, **changes}).to_toml(), encoding="utf-8")
+    trial = Trial(app)
+    trial._prepare(lambda text: None)
+    return trial
+
+
+def assert_nodes_hold_the_simulation_s(trial: Trial) -> None:
+    federation = assemble(trial.recipe)
+    assert len(list(trial.samples.glob("node-*"))) == trial.recipe.clients
+    for client, rows in enumerate(federation.partition.clients):
+        x, y = read_node(trial.samples / f"node-{client}" / "samples.npz", DIGITS)
+        assert torch.equal(x, federation.dataset.x_train[rows])
+        assert torch.equal(y, federation.dataset.y_train[rows])
+        assert node_key(trial.keys, client).is_file()
+
+
+def test_a_changed_recipe_is_dealt_out_anew(tmp_path: Path) -> None:
+    """Otherwise a federation that is brought up again would train on what an earlier recipe gave its nodes."""
+    for changes in ({}, {"partition": "classes:5"}, {"seed": 3}, {"clients": 3}, {"clients": 2}):
+        assert_nodes_hold_the_simulation_s(made_ready(tmp_path / "app", **changes))
+
+
+def test_keys_stay_as_long_as_they_are_whole(tmp_path: Path) -> None:
+    keys = made_ready(tmp_path / "app").keys
+    before = {file.name: file.read_bytes() for file in keys.iterdir()}
+    made_ready(tmp_path / "app")
+    assert {file.name: file.read_bytes() for file in keys.iterdir()} == before
+    (keys / "node-1.key.pub").unlink()  # as a start leaves them that was killed
+    made_ready(tmp_path / "app")
+    after = {file.name: file.read_bytes() for file in keys.iterdir()}
+    assert after.keys() == before.keys()
+    assert all(after[name] != before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ("partition=classes:5", "dealt out by partition = iid, and this run has classes:5"),
+        ("clients=3", "dealt out by clients = 2, and this run has 3"),
+        ("seed=1", "set partition_seed = 0"),
+        ("seed=1 partition_seed=0 rounds=7 method=moon", ""),
+    ],
+)
+def test_a_run_has_the_samples_its_recipe_says(
+    changes: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = made_ready(tmp_path / "app")
+    monkeypatch.setattr(trial.processes, "running", lambda: [SUPERLINK, SUPEREXEC])
+    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Outcome("1", "finished:completed", ""))
+    if reason:
+        with pytest.raises(UserError, match=reason):
+            trial.run({"set": changes})
+    else:
+        assert trial.run({"set": changes}).completed
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    """What Flower reads of a node's configuration, of its own and of an app is what was meant."""
+    app = tmp_path / ODD
+    write_app(app, load_recipe(None, SMALL), Settings(server_data=str(app)))
+    project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["flwr"]["app"]["config"]["server-data"] == str(app)
+    trial = Trial(app)
+    config = parse_config_args([trial._node_config(1)])
+    data, state = app / ".federation" / "samples" / "node-1" / "samples.npz", app / ".federation" / "node-1" / "state"
+    assert config == {"partition-id": 1, "data-path": str(data), "state-path": str(state)}
+    flwr = FlowerCommand(tmp_path / "home", "trial")
+    flwr.configure("127.0.0.1:1", app / "ca.crt")
+    known = tomllib.loads((tmp_path / "home" / "config.toml").read_text(encoding="utf-8"))
+    assert known["superlink"]["trial"]["root-certificates"] == str(app / "ca.crt")
