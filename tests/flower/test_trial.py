@@ -86,6 +86,16 @@ def test_a_run_has_the_samples_its_recipe_says(
         assert trial.run({"set": changes}).completed
 
 
+def test_half_a_federation_is_ended_before_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SuperLink that was killed leaves the others running: neither command sends its user to the other in vain."""
+    trial = made_ready(tmp_path / "app")
+    monkeypatch.setattr(trial.processes, "running", lambda: [SUPEREXEC, "node-0"])
+    with pytest.raises(UserError, match="has ended: start it with `fedssd federation down`, then `up`"):
+        trial.run({})
+    with pytest.raises(UserError, match="up in part, so end it with `fedssd federation down` first: superexec, node-0"):
+        trial.up()
+
+
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     """What Flower reads of a node's configuration, of its own and of an app is what was meant."""
     app = tmp_path / ODD

@@ -46,7 +46,8 @@ class Trial:
             raise UserError(f"--nodes expects 1 to {self.recipe.clients}, the recipe's clients, got {count}")
         running = self.processes.running()
         if running:
-            raise UserError(f"the federation in {self.app} is up already: {', '.join(running)}")
+            how = "already" if SUPERLINK in running else "in part, so end it with `fedssd federation down` first"
+            raise UserError(f"the federation in {self.app} is up {how}: {', '.join(running)}")
         nodes = range(count or self.recipe.clients)
         try:
             self._prepare(tell)
@@ -92,10 +93,13 @@ class Trial:
 
     def run(self, settings: Mapping[str, Any], hear: Callable[[str], None] = lambda line: None) -> Outcome:
         """Start a Flower run of the app, pass on what its server says, and wait for its end."""
-        if SUPERLINK not in self.processes.running():
-            raise UserError(f"no federation is up in {self.app}: start it with `fedssd federation up`")
+        running = self.processes.running()
+        if SUPERLINK not in running:
+            what = f"the SuperLink in {self.app} has ended" if running else f"no federation is up in {self.app}"
+            how = "`fedssd federation down`, then `up`" if running else "`fedssd federation up`"
+            raise UserError(f"{what}: start it with {how}")
         self._refuse_other_samples(str(settings.get("set", "")))
-        if SUPEREXEC not in self.processes.running():  # it ends when the SuperLink fails, and runs would wait for ever
+        if SUPEREXEC not in running:  # it ends when the SuperLink fails, and runs would wait for ever
             hear("the SuperExec had ended and is started again")
             self.start_superexec()
         own = {"server-data": str(self.samples / "server" / SAMPLES)}
