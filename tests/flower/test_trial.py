@@ -10,11 +10,13 @@ import pytest
 import torch
 from flwr.common.config import parse_config_args
 
+from fedssd.cli import main
 from fedssd.deployment.certificates import node_key
 from fedssd.deployment.command import FlowerCommand, Outcome
+from fedssd.deployment.processes import Processes
 from fedssd.deployment.project import write_app
 from fedssd.deployment.samples import read_node
-from fedssd.deployment.settings import Settings
+from fedssd.deployment.settings import Settings, recipe_of
 from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
 from fedssd.engines.flower.messages import Kind
 from fedssd.errors import UserError
@@ -84,6 +86,17 @@ def test_a_run_has_the_samples_its_recipe_says(
             trial.run({"set": changes})
     else:
         assert trial.run({"set": changes}).completed
+
+
+def test_what_is_set_reaches_the_run_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = made_ready(tmp_path / "app").app
+    monkeypatch.setattr(Processes, "running", lambda processes: [SUPERLINK, SUPEREXEC])
+    assert main(["federation", "run", str(app), "--set", "data=it's a file.npz", "--set", "rounds=7"]) == 2
+    assert "data = digits, and this run has it's a file.npz:" in capsys.readouterr().err
+    with pytest.raises(UserError, match="No closing quotation"):
+        recipe_of(app / "recipe.toml", "data=it's")
 
 
 def test_half_a_federation_is_ended_before_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ def _run(args: argparse.Namespace) -> int:
     trial = Trial(args.app)
     if args.resume and args.out:
         raise UserError("--resume goes on in the run's own folder: leave --out away")
-    given = _given(args) | {"set": " ".join(args.set)}
+    given = _given(args) | {"set": shlex.join(args.set)}
     if args.resume:
         folder = args.resume.resolve()
         given["resume"] = str(folder)

@@ -81,7 +81,11 @@ _KINDS = {str: "text", int: "a whole number", float: "a number"}
 def recipe_of(path: Path, overrides: str = "") -> Recipe:
     """The app's recipe with the keys that ``set`` changes."""
     given: dict[str, Any] = {}
-    for word in shlex.split(overrides):
+    try:
+        words = shlex.split(overrides)
+    except ValueError as error:
+        raise UserError(f"run-config set expects KEY=VALUE pairs, got {overrides!r}: {error}") from None
+    for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise UserError(f"run-config set expects KEY=VALUE pairs, got {word!r}")
