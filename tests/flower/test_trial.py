@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.common.config import parse_config_args
@@ -25,6 +26,16 @@ from fedssd.experiment.recipe import load_recipe
 
 SMALL = {"clients": 2, "partition": "iid", "auxiliary": 8, "model": "mlp", "device": "cpu"}
 DIGITS = Kind((1, 8, 8), "float32", tuple("0123456789"))
+OWN = """
+from dataclasses import dataclass
+
+from fedssd.methods.moon import MOON
+
+
+@dataclass(frozen=True)
+class Mine(MOON):
+    pass
+"""
 ODD = 'a "lab"\'s \\ 😀 #1'
 
 
@@ -97,6 +108,22 @@ def test_what_is_set_reaches_the_run_as_it_was_given(
     assert "data = digits, and this run has it's a file.npz:" in capsys.readouterr().err
     with pytest.raises(UserError, match="No closing quotation"):
         recipe_of(app / "recipe.toml", "data=it's")
+
+
+def test_an_app_finds_its_user_s_files_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's programs run in folders of their own, and what is above the app does not travel with it."""
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    x, y = np.zeros((20, 1, 8, 8), np.float32), np.arange(20) % 2
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--method", "fedprox+mine.py:Mine", "--data", "own.npz", "--clients", "2", "--auxiliary", "1"]
+    assert main(["federation", "init", "app", *flags]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    recipe = recipe_of(tmp_path / "app" / "recipe.toml")
+    assert recipe.data == str(tmp_path / "own.npz")
+    assert recipe.method == f"fedprox+{tmp_path}/mine.py:Mine"
+    Trial(tmp_path / "app")._prepare(lambda text: None)
 
 
 def test_half_a_federation_is_ended_before_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
