@@ -21,6 +21,7 @@ from fedssd.experiment.interrupt import Terminated
 from fedssd.experiment.recipe import KEYS, load_recipe
 
 Captured = pytest.CaptureFixture[str]
+LONG = "a" * 300  # longer than a name may be on any file system here
 HELPS = [(name,) for name in COMMANDS] + [("data", action) for action in ("list", "prepare", "show")]
 
 
@@ -93,6 +94,8 @@ def test_version_and_no_command(capsys: Captured) -> None:
         ("bench x.py:A --against ,", "fedssd bench: --against expects at least one method, got ','"),
         ("bench x.py:A --out=", "fedssd bench: --out expects a path, got an empty word"),
         ("run --out=", "fedssd run: --out expects a path, got an empty word"),
+        (f"resume {LONG}", "fedssd resume: DIR expects a path, got one that is too long: 'aaaa"),
+        (f"federation init {LONG}", "fedssd federation init: DIR expects a path, got one that is too long: 'aaaa"),
         ("run --recipe=", "fedssd run: --recipe expects a path, got an empty word"),
         ("reproduce table1 --out=", "fedssd reproduce: --out expects a path, got an empty word"),
         ("report runs --out=", "fedssd report: --out expects a path, got an empty word"),

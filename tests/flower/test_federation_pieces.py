@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import stat
 import subprocess
 import sys
@@ -188,6 +189,14 @@ def test_certificates_say_who_the_server_is(tmp_path: Path) -> None:
     assert node_key(keys, 0).read_bytes() == before
 
 
+def test_the_commands_to_go_on_with_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = str(tmp_path / "a lab's $HOME")
+    assert main(["federation", "init", app, "--clients", "3"]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("next:")]
+    up, run = (shlex.split(command) for command in line.removeprefix("next:").split(", then "))
+    assert (up[-2:], run[-2:]) == (["up", app], ["run", app])
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedssd", "scaffold", "fedcurv"])
 def test_the_audit_counts_what_a_round_records(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Tensors in the audit × clients are the bytes a simulated round moves."""
@@ -232,14 +241,22 @@ def test_the_audit_of_an_app_looks_at_its_server_s_samples(tmp_path: Path, capsy
 
 
 def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = str(tmp_path / "lab")
+    app, fresh = str(tmp_path / "lab"), str(tmp_path / "fresh")
     assert main(["federation", "init", app, "--clients", "3"]) == 0
     for words, reason in (
         (["init", app], "new or empty folder"),
         (["up", str(tmp_path)], "made by `fedssd federation init`"),
         (["up", app, "--nodes", "4"], "--nodes expects 1 to 3"),
-        (["certs", str(tmp_path / "keys"), "--nodes", "0"], "1 or more"),
-        (["certs", str(tmp_path / "keys"), "--host", "ä"], "expected a host name"),
+        (["init", fresh, "--faults", "nan=1"], "faults is for simulations"),
+        (["init", fresh, "--on-bad-update", "keep"], "on_bad_update = keep is for simulations"),
+        (["certs", fresh, "--nodes", "0"], "--nodes expects 1 to 10000, got 0"),
+        (["certs", fresh, "--nodes", "1000000000"], "--nodes expects 1 to 10000"),
+        (["certs", fresh, "--days", "999999999"], "--days expects 1 to 36500"),
+        (["certs", fresh, "--host", "ä"], "expected a host name"),
+        (["certs", fresh, "--host", ""], "expected a host name"),
+        (["certs", fresh, "--host", "a b"], "expected a host name"),
+        (["certs", fresh, "--host", "https://server.example"], "without scheme or port"),
+        (["certs", fresh, "--host", "server.example:8443"], "without scheme or port"),
         (["run", app, "--weighting", "fair"], "weighting"),
         (["run", app], "no federation is up"),
         (["audit", app, "--recipe", "recipe.toml"], "not both"),
@@ -249,6 +266,6 @@ def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.Cap
         said = capsys.readouterr().err
         assert reason in said
         assert said.count("\n") == 1
-    assert not (tmp_path / "keys").exists()
+    assert not Path(fresh).exists()
     assert main(["federation", "down", app]) == 0
     assert "nothing was running" in capsys.readouterr().out

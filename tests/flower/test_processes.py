@@ -12,7 +12,7 @@ import pytest
 
 from fedssd.deployment import trial as trial_module
 from fedssd.deployment.command import Outcome
-from fedssd.deployment.processes import Processes
+from fedssd.deployment.processes import Processes, _last_words
 from fedssd.deployment.project import write_app
 from fedssd.deployment.settings import Settings
 from fedssd.deployment.trial import REFUSED, SUPEREXEC, SUPERLINK, Trial, node_name
@@ -97,6 +97,15 @@ class Refusing(Trial):
     def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
         script = f"import time; print({self.answers.pop(0)!r}, flush=True); time.sleep(60 * {not self.answers})"
         self.processes.start(node_name(node), [sys.executable, "-c", script], dict(os.environ), self.app)
+
+
+def test_an_error_is_told_rather_than_the_goodbye_after_it() -> None:
+    """What a SuperLink says whose port is taken."""
+    taken = "12:12:11 ERROR [uvicorn.error] [Errno 98] error while attempting to bind: address already in use"
+    after = "12:12:11 INFO [uvicorn.error] Waiting for application shutdown.\n\x1b[92mINFO \x1b[0m:      stop\n"
+    assert _last_words(f"\x1b[92mINFO \x1b[0m:      start\n{taken}\n{after}") == taken
+    assert _last_words(after) == "stop"
+    assert _last_words("") == "nothing"
 
 
 @pytest.mark.parametrize("last", ["SuperNode ID: 7", "no such key"])

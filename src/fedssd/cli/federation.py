@@ -25,6 +25,7 @@ EXAMPLES = examples(
     "fedssd federation audit lab                                         what travels and what stays",
 )
 ACTIONS = "init|certs|up|run|down|audit"
+MOST_KEYS, MOST_DAYS = 10_000, 36_500  # a key takes a few milliseconds, and a certificate's years end at 9999
 
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
@@ -146,18 +147,20 @@ def _init(args: argparse.Namespace) -> int:
     write_app(args.app, recipe, settings)
     program = places.program()
     print(f"wrote a Flower app for {recipe.method} with {places.many(recipe.clients, 'client')} to {args.app}/")
+    app = shlex.quote(str(args.app))
     if settings.server_data:
         print("next:    keys, a SuperLink and nodes with samples of their own, then `flwr run`: see docs/federation.md")
     else:
-        print(f"next:    {program} federation up {args.app}, then {program} federation run {args.app}")
+        print(f"next:    {program} federation up {app}, then {program} federation run {app}")
     return 0
 
 
 def _certs(args: argparse.Namespace) -> int:
     from fedssd.deployment.certificates import write_certificates
 
-    if args.nodes < 1 or args.days < 1:
-        raise UserError(f"--nodes and --days expect 1 or more, got {args.nodes} and {args.days}")
+    for flag, given, most in (("--nodes", args.nodes, MOST_KEYS), ("--days", args.days, MOST_DAYS)):
+        if not 1 <= given <= most:
+            raise UserError(f"{flag} expects 1 to {most}, got {given}")
     for file in write_certificates(args.folder, args.host or ["127.0.0.1", "localhost"], args.nodes, args.days):
         print(file)
     return 0
@@ -168,11 +171,12 @@ def _up(args: argparse.Namespace) -> int:
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
-    program, fewer = places.program(), args.nodes is not None and args.nodes < trial.recipe.clients
+    program, app = places.program(), shlex.quote(str(args.app))
+    fewer = args.nodes is not None and args.nodes < trial.recipe.clients
     minimum = f" --min-nodes {args.nodes}" if fewer else ""  # the others would be waited for in vain
-    print(f"next:    {program} federation run {args.app}{minimum}")
-    print(f"or:      FLWR_HOME={trial.flwr.home} flwr run {args.app} {NAME} --stream")
-    print(f"then:    {program} federation down {args.app}")
+    print(f"next:    {program} federation run {app}{minimum}")
+    print(f"or:      FLWR_HOME={shlex.quote(str(trial.flwr.home))} flwr run {app} {NAME} --stream")
+    print(f"then:    {program} federation down {app}")
     return 0
 
 
@@ -190,7 +194,7 @@ def _run(args: argparse.Namespace) -> int:
     trial = Trial(args.app)
     if args.resume and args.out:
         raise UserError("--resume goes on in the run's own folder: leave --out away")
-    given = _given(args) | {"set": " ".join(args.set)}
+    given = _given(args) | {"set": shlex.join(args.set)}
     if args.resume:
         folder = args.resume.resolve()
         given["resume"] = str(folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -98,6 +100,13 @@ def a_path(text: str) -> Path:
     """A path from the command line; an empty word, as a script leaves with an unset variable, is none."""
     if not text.strip():
         raise argparse.ArgumentTypeError("expects a path, got an empty word")
+    try:
+        os.lstat(text)
+    except ValueError as error:  # a zero in it, from Python
+        raise argparse.ArgumentTypeError(f"expects a path, got {text[:40]!r}: {error}") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise argparse.ArgumentTypeError(f"expects a path, got one that is too long: {text[:40]!r}…") from None
     return Path(text)
 
 

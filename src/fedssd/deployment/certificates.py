@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,11 +21,19 @@ AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
 SECRET = "superexec.secret"  # what the program that runs the server's app shows the SuperLink
 DAYS = 365
+LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # what stands between the dots of a host's name
 
 
 def node_key(folder: Path, node: int) -> Path:
     """A node's private key; its public half has .pub added."""
     return folder / f"node-{node}.key"
+
+
+def complete(folder: Path, nodes: int) -> bool:
+    """Whether a folder has everything for so many nodes."""
+    keys = [node_key(folder, node) for node in range(nodes)]
+    names = [AUTHORITY, AUTHORITY_KEY, SERVER, SERVER_KEY, SECRET, *(key.name for key in keys)]
+    return all((folder / name).is_file() for name in [*names, *(f"{key.name}.pub" for key in keys)])
 
 
 def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
@@ -33,7 +42,8 @@ def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int
     authority_key = _key()
     authority = _certificate("fedssd federation authority", authority_key, None, authority_key, days)
     server_key = _key()
-    server = _certificate(hosts[0], server_key, authority, authority_key, days, hosts)
+    names = [_host(host) for host in hosts]
+    server = _certificate(hosts[0], server_key, authority, authority_key, days, names)
     made[AUTHORITY], made[AUTHORITY_KEY] = _pem(authority), _private(authority_key)
     made[SERVER], made[SERVER_KEY] = _pem(server), _private(server_key)
     made[SECRET] = secrets.token_hex(32).encode()
@@ -72,7 +82,7 @@ def _certificate(
     issuer: x509.Certificate | None,
     issuer_key: ec.EllipticCurvePrivateKey,
     days: int,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[x509.GeneralName] = (),
 ) -> x509.Certificate:
     """An authority without ``issuer``, else a server's certificate for ``hosts``."""
     from cryptography import x509
@@ -95,8 +105,7 @@ def _certificate(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
     if hosts:
-        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return builder.sign(issuer_key, hashes.SHA384())
 
@@ -124,10 +133,10 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError:
-        raise UserError(f"expected a host name or an IP address, got {host!r}") from None
+    labels = host.removeprefix("*.").split(".")
+    if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):  # no node could check such a name
+        raise UserError(f"expected a host name or an IP address, without scheme or port, got {host!r}")
+    return x509.DNSName(host)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

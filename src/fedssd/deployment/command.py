@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedssd.deployment.settings import toml
 from fedssd.errors import UserError
 
 LOOK_AGAIN = 3.0  # seconds between two questions how a run stands
@@ -56,7 +57,7 @@ class FlowerCommand:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{self.name}"\n\n[superlink.{self.name}]\naddress = "{address}"\n'
-            f"root-certificates = {json.dumps(str(authority))}\n",
+            f"root-certificates = {toml(str(authority))}\n",
             encoding="utf-8",
         )
 
@@ -71,7 +72,7 @@ class FlowerCommand:
     def run(self, app: Path, settings: Mapping[str, Any], hear: Callable[[str], None]) -> Outcome:
         """Start a run of an app, pass on what its server says, and wait for its end; an interruption stops the run."""
         override = self.home / "run-config.toml"
-        lines = (f"{key} = {json.dumps(value)}" for key, value in settings.items())
+        lines = (f"{key} = {toml(value)}" for key, value in settings.items())
         override.write_text("\n".join(lines) + "\n", encoding="utf-8")
         heard: list[str] = []
         started: list[str] = []

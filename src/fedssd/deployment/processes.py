@@ -159,9 +159,10 @@ def _reap(pid: int) -> None:
 
 def _last_words(log: str) -> str:
     """The last line of a log, or why a program of Flower's ended, after which its helpers still say goodbye."""
-    lines = [_plain(line) for line in log.splitlines() if line.strip()]
+    said = [line for line in log.splitlines() if line.strip()]
+    lines, errors = [_plain(line) for line in said], [_plain(line) for line in said if re.search(r"\bERROR\b", line)]
     ended = next((place for place, line in enumerate(lines) if line.startswith("Exit Code")), None)
-    return " ".join(lines[-1:] if ended is None else lines[ended : ended + 3]) or "nothing"
+    return " ".join((errors or lines)[-1:] if ended is None else lines[ended : ended + 3]) or "nothing"
 
 
 def _plain(line: str) -> str:

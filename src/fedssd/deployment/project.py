@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
-from fedssd.deployment.settings import NOTES, Settings, settings_of
+from fedssd.data.sources import SOURCES
+from fedssd.deployment.settings import NOTES, Settings, refuse_for_simulations, settings_of, toml
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
+from fedssd.methods.registry import summands
 
 APP = "federation_app.py"
 TRIAL = ".federation"  # what `fedssd federation up` keeps in an app's folder
@@ -59,7 +59,9 @@ clientapp = "federation_app:client"
 
 
 def write_app(folder: Path, recipe: Recipe, settings: Settings) -> None:
-    """Write the app; refuses a folder that holds something."""
+    """Write the app; refuses a folder that holds something, and a recipe with which no federation runs."""
+    refuse_for_simulations(recipe)
+    recipe = _from_anywhere(recipe)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"expected a new or empty folder, got {folder}: choose another")
     files = {
@@ -76,19 +78,26 @@ def write_app(folder: Path, recipe: Recipe, settings: Settings) -> None:
         raise UserError(f"cannot write the app to {folder}: {error.strerror}") from None
 
 
+def _from_anywhere(recipe: Recipe) -> Recipe:
+    """The recipe with whole paths to the user's files: no program of a federation runs in the folder we are in."""
+    data = recipe.data if recipe.data in SOURCES else str(Path(recipe.data).expanduser().resolve())
+    return replace(recipe, data=data, method="+".join(map(_whole, summands(recipe.method))))
+
+
+def _whole(method: str) -> str:
+    path, of_a_file, name = method.strip().partition(".py:")
+    return f"{Path(path).resolve()}{of_a_file}{name}" if of_a_file else method
+
+
 def _pyproject(folder: Path, recipe: Recipe, settings: Settings) -> str:
     name = re.sub(r"[^a-z0-9-]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
     lines = [
-        f"{entry.name.replace('_', '-')} = {_toml(getattr(settings, entry.name))}  # {NOTES[entry.name]}"
+        f"{entry.name.replace('_', '-')} = {toml(getattr(settings, entry.name))}  # {NOTES[entry.name]}"
         for entry in fields(Settings)
     ]
     return PYPROJECT.format(
         name=name, method=recipe.method.replace('"', ""), publisher="local", config="\n".join(lines)
     )
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def recipe_in(folder: Path) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -119,10 +119,16 @@ class Shares(NamedTuple):
         return ServerSamples(kind, (data.x_test, data.y_test), own)
 
 
+def dealing(recipe: Recipe) -> dict[str, Any]:
+    """What of a recipe decides who holds what."""
+    keys = ("data", "partition", "clients", "auxiliary", "auxiliary_mode")
+    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
+    return {**{key: getattr(recipe, key) for key in keys}, "partition_seed": seed}
+
+
 def shares(recipe: Recipe) -> Shares:
     """Who holds what of a recipe's data."""
-    dataset = load(recipe.data)
-    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
+    dataset, seed = load(recipe.data), dealing(recipe)["partition_seed"]
     labels, classes = dataset.y_train, dataset.num_classes
     partition = split(recipe.partition, labels, classes, recipe.clients, seed)
     rows, partition, _ = auxiliary_set.take(labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, seed)

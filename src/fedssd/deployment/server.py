@@ -19,7 +19,7 @@ from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.deployment.rehearsal import rehearse
 from fedssd.deployment.samples import ServerSamples, read_server, shares
-from fedssd.deployment.settings import Settings, recipe_of, settings_of
+from fedssd.deployment.settings import Settings, recipe_of, refuse_for_simulations, settings_of
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.engines.base import Evaluation, Job
 from fedssd.engines.flower.grid import PromptGrid
@@ -45,9 +45,7 @@ Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such a
 
 def build(recipe: Recipe, samples: ServerSamples) -> Federation:
     """Everything a recipe determines at the server; the clients' samples are elsewhere."""
-    if recipe.faults or recipe.on_bad_update == "keep":
-        key = "faults" if recipe.faults else "on_bad_update = keep"
-        raise UserError(f"{key} is for simulations: a federation has faults of its own, and always its guard")
+    refuse_for_simulations(recipe)
     clients = tuple(torch.empty(0, dtype=torch.int64) for _ in range(recipe.clients))
     brought = Brought(
         dataset=samples.dataset(recipe.data),

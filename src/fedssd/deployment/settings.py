@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping
@@ -69,15 +70,31 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     return settings
 
 
+def toml(value: str | float) -> str:
+    """A value as it stands in a TOML file, whatever signs a text has."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 _KINDS = {str: "text", int: "a whole number", float: "a number"}
 
 
 def recipe_of(path: Path, overrides: str = "") -> Recipe:
     """The app's recipe with the keys that ``set`` changes."""
     given: dict[str, Any] = {}
-    for word in shlex.split(overrides):
+    try:
+        words = shlex.split(overrides)
+    except ValueError as error:
+        raise UserError(f"run-config set expects KEY=VALUE pairs, got {overrides!r}: {error}") from None
+    for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise UserError(f"run-config set expects KEY=VALUE pairs, got {word!r}")
         given[key] = value
     return load_recipe(path, given)
+
+
+def refuse_for_simulations(recipe: Recipe) -> None:
+    """Raise UserError for keys with which no federation runs."""
+    if recipe.faults or recipe.on_bad_update == "keep":
+        key = "faults" if recipe.faults else "on_bad_update = keep"
+        raise UserError(f"{key} is for simulations: a federation has faults of its own, and always its guard")

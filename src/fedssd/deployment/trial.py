@@ -5,6 +5,8 @@ Everything it needs and leaves is below the app's folder, in ``.federation``.
 
 from __future__ import annotations
 
+import json
+import shutil
 import socket
 import ssl
 import time
@@ -16,12 +18,13 @@ from fedssd.deployment import certificates
 from fedssd.deployment.command import FlowerCommand, Outcome, environment, program
 from fedssd.deployment.processes import HOST, START_LIMIT, Processes
 from fedssd.deployment.project import TRIAL, recipe_in
-from fedssd.deployment.samples import SAMPLES, deal
-from fedssd.deployment.settings import recipe_of
+from fedssd.deployment.samples import SAMPLES, deal, dealing
+from fedssd.deployment.settings import recipe_of, toml
 from fedssd.errors import UserError
 
 NAME = "trial"  # of the SuperLink in Flower's configuration
 SUPERLINK, SUPEREXEC = "superlink", "superexec"
+DEALT = "dealt.json"  # among the samples: what decided who holds which
 REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink takes for connected already
 COME_AGAIN = 2.0  # seconds
 
@@ -33,7 +36,7 @@ class Trial:
         self.app, self.database = app.resolve(), database
         self.recipe = recipe_of(recipe_in(self.app))
         self.place = self.app / TRIAL
-        self.keys = self.place / "certificates"
+        self.keys, self.samples = self.place / "certificates", self.place / "samples"
         self.processes = Processes(self.place)
         self.flwr = FlowerCommand(self.place / "user", NAME)
 
@@ -43,15 +46,11 @@ class Trial:
             raise UserError(f"--nodes expects 1 to {self.recipe.clients}, the recipe's clients, got {count}")
         running = self.processes.running()
         if running:
-            raise UserError(f"the federation in {self.app} is up already: {', '.join(running)}")
+            how = "already" if SUPERLINK in running else "in part, so end it with `fedssd federation down` first"
+            raise UserError(f"the federation in {self.app} is up {how}: {', '.join(running)}")
         nodes = range(count or self.recipe.clients)
         try:
-            if not (self.place / "samples").exists():
-                deal(self.recipe, self.place / "samples")
-                tell(f"dealt {self.recipe.data} out to {self.recipe.clients} nodes and the server")
-            if not self.keys.exists():
-                certificates.write_certificates(self.keys, [HOST, "localhost"], self.recipe.clients)
-                tell(f"made certificates and keys in {self.keys}")
+            self._prepare(tell)
             self.start_superlink()
             self.start_superexec()
             tell(f"SuperLink at {self.address}, with TLS and node authentication")
@@ -65,18 +64,45 @@ class Trial:
             self.down()
             raise
 
+    def _prepare(self, tell: Callable[[str], None]) -> None:
+        """Samples and keys for everybody, whatever an earlier recipe or half a start has left."""
+        clients, made_by = self.recipe.clients, dealing(self.recipe)
+        shutil.rmtree(self.samples, ignore_errors=True)
+        deal(self.recipe, self.samples)
+        (self.samples / DEALT).write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
+        tell(f"dealt {self.recipe.data} out to {clients} nodes and the server")
+        if not certificates.complete(self.keys, clients):
+            shutil.rmtree(self.keys, ignore_errors=True)
+            certificates.write_certificates(self.keys, [HOST, "localhost"], clients)
+            tell(f"made certificates and keys in {self.keys}")
+
+    def _refuse_other_samples(self, changes: str) -> None:
+        """Raise UserError for a run whose recipe deals otherwise: it would be recorded as what it was not."""
+        try:
+            dealt = json.loads((self.samples / DEALT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # somebody else has put samples there
+            return
+        for key, wanted in dealing(recipe_of(recipe_in(self.app), changes)).items():
+            if dealt[key] != wanted:
+                what = f"the samples were dealt out by {key} = {dealt[key]}, and this run has {wanted}"
+                raise UserError(f"{what}: set {key} = {dealt[key]}, or change the recipe before `federation up`")
+
     def down(self) -> list[str]:
         """End every process of this trial that still runs; returns their names."""
         return self.processes.end_all()
 
     def run(self, settings: Mapping[str, Any], hear: Callable[[str], None] = lambda line: None) -> Outcome:
         """Start a Flower run of the app, pass on what its server says, and wait for its end."""
-        if SUPERLINK not in self.processes.running():
-            raise UserError(f"no federation is up in {self.app}: start it with `fedssd federation up`")
-        if SUPEREXEC not in self.processes.running():  # it ends when the SuperLink fails, and runs would wait for ever
+        running = self.processes.running()
+        if SUPERLINK not in running:
+            what = f"the SuperLink in {self.app} has ended" if running else f"no federation is up in {self.app}"
+            how = "`fedssd federation down`, then `up`" if running else "`fedssd federation up`"
+            raise UserError(f"{what}: start it with {how}")
+        self._refuse_other_samples(str(settings.get("set", "")))
+        if SUPEREXEC not in running:  # it ends when the SuperLink fails, and runs would wait for ever
             hear("the SuperExec had ended and is started again")
             self.start_superexec()
-        own = {"server-data": str(self.place / "samples" / "server" / SAMPLES)}
+        own = {"server-data": str(self.samples / "server" / SAMPLES)}
         return self.flwr.run(self.app, {**own, **settings}, hear)
 
     def start_superlink(self) -> None:
@@ -103,15 +129,22 @@ class Trial:
     def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
         """Start one SuperNode with its own samples, state and port; ``insecure`` leaves out TLS and its key."""
         name = node_name(node)
-        samples, state = self.place / "samples" / name / SAMPLES, self.place / name / "state"
         private = str(key or certificates.node_key(self.keys, node))
         authority = str(self.keys / certificates.AUTHORITY)
         secure = ["--root-certificates", authority, "--auth-supernode-private-key", private]
-        config = f'partition-id={node} data-path="{samples}" state-path="{state}"'
         command = ["flower-supernode", "--superlink", self.address]
         command += ["--insecure"] if insecure else secure
         port = str(self.processes.port(name))
-        self._start(name, [*command, "--host", HOST, "--port", port, "--node-config", config])
+        self._start(name, [*command, "--host", HOST, "--port", port, "--node-config", self._node_config(node)])
+
+    def _node_config(self, node: int) -> str:
+        """A file with a node's configuration; on the command line Flower would not take every sign of a path."""
+        folder = self.place / node_name(node)
+        samples, state = self.samples / folder.name / SAMPLES, folder / "state"
+        lines = f"partition-id = {node}\ndata-path = {toml(str(samples))}\nstate-path = {toml(str(state))}\n"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "node.toml").write_text(lines, encoding="utf-8")
+        return str(folder / "node.toml")
 
     def await_node(self, node: int) -> None:
         """Wait until a node is connected.
