@@ -61,6 +61,14 @@ def test_mistakes_are_one_line(words: list[str], complaint: str, capsys: pytest.
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("written", ["-2e0", "-.2E+1", "-20e-1", "-2.", "-2"])
+def test_a_negative_curvature_may_be_written_with_an_exponent(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = flags(EXAMPLE)
+    words[words.index("--L-m") + 1] = written
+    assert main(["theory", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["constants"]["L_m"] == -2
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two short rounds of FedSSD on digits, half of the clients a round."""
