@@ -258,6 +258,16 @@ def test_a_norm_limit_drops_scaled_updates() -> None:
         assert all("times the cohort's median" in why for why in line["dropped"].values())
 
 
+@pytest.mark.parametrize("method", ["fd", "fedmd", "cronus"])
+@pytest.mark.parametrize("model", ["mlp", "mlp,cnn-small"])
+def test_a_norm_limit_drops_scaled_reports_where_no_weights_travel(method: str, model: str) -> None:
+    result = fedssd.run(method, **QUICK, model=model, faults="scale=2x1000", norm_limit=20)
+    scaled = {str(client) for client in parse_faults("scale=2x1000", 10).members(0, 10)["scale"]}
+    for line in result.rounds:
+        assert set(line["dropped"]) == scaled
+        assert all(why.startswith("its report has norm") for why in line["dropped"].values())
+
+
 def test_fedavg_without_the_guard_ends_as_nan_and_with_it_does_not() -> None:
     keys = {**QUICK, "faults": "nan=2,flip=2x10"}
     without = fedssd.run("fedavg", **keys, on_bad_update="keep")
