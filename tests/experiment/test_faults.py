@@ -268,6 +268,25 @@ def test_a_norm_limit_drops_scaled_reports_where_no_weights_travel(method: str, 
         assert all(why.startswith("its report has norm") for why in line["dropped"].values())
 
 
+def test_a_deadline_goes_by_the_whole_cohort_whatever_models_it_has() -> None:
+    """Five clients of 10, 70, 20, 80 and 30 samples: the median of their steps is 3, and 7 and 8 are beyond twice it.
+
+    Among the clients of one model alone the medians would be 2 and 7.5, and nobody be late.
+    """
+    steps = {0: 1, 1: 7, 2: 2, 3: 8, 4: 3}
+    images = torch.randn(10 * sum(steps.values()) + 20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(len(images)) % 2
+    clients, first = [], 0
+    for count in steps.values():
+        clients.append((images[first : first + 10 * count], labels[first : first + 10 * count]))
+        first += 10 * count
+    keys: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch": 10, "auxiliary": 0, "faults": "deadline=2"}
+    result = fedssd.run("fd", model="mlp,cnn-small", clients=clients, test=(images[first:], labels[first:]), **keys)
+    (line,) = result.rounds
+    assert set(line["dropped"]) == {"1", "3"}
+    assert line["dropped"]["3"] == "late: 2.67 times the median time, deadline 2"
+
+
 def test_fedavg_without_the_guard_ends_as_nan_and_with_it_does_not() -> None:
     keys = {**QUICK, "faults": "nan=2,flip=2x10"}
     without = fedssd.run("fedavg", **keys, on_bad_update="keep")
