@@ -211,10 +211,11 @@ def test_matching_sees_through_noise() -> None:
 # ------------------------------------------------------------------------------------------- rounds
 
 
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
 @pytest.mark.parametrize("weighting", ["samples", "equal"])
 @pytest.mark.parametrize(("half", "options"), [("pfnm", {}), ("pfnm", {"prior": 1.0}), ("fedma", {})])
-def test_equals_its_witness(scene: Any, half: str, options: dict[str, float], weighting: str) -> None:
-    ours = scene.ours(Local(), HALVES[half](weighting=weighting, sweeps=2, **options))
+def test_equals_its_witness(scene: Any, half: str, options: dict[str, float], weighting: str, engine: str) -> None:
+    ours = scene.ours(Local(), HALVES[half](weighting=weighting, sweeps=2, **options), engine)
     theirs = witness_matching.rounds(half, scene.model, scene.task, weighting, 2, **options)
     for mine, its in zip(ours, theirs, strict=True):
         assert max(float((mine.state.weights["params"][k] - its[k]).abs().max()) for k in its) <= 1e-10
