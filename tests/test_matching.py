@@ -196,6 +196,16 @@ def test_match_is_the_paper_s_assignment_at_capped_width(
     assert match(atoms, 20).tolist() == expected
 
 
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_client_that_is_not_finite_is_in_the_mean_as_in_fedavg(half: str, value: float) -> None:
+    """The guard is off: nothing can be matched, and the mean is what a mean with such a client is."""
+    net, (params,), _ = drawn("mlp", 8, 1)
+    broken = tree.map_tree(lambda leaf: torch.full_like(leaf, value), params)
+    found = combined(HALVES[half](), net, [params, broken, params])["params"]
+    assert all(not bool(torch.isfinite(leaf).any()) for leaf in found.values())
+
+
 def test_matching_sees_through_noise() -> None:
     draw = torch.Generator().manual_seed(8)
     one = torch.randn(20, 6, generator=draw, dtype=torch.float64)

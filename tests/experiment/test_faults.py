@@ -19,7 +19,7 @@ from fedssd.engines.base import Job
 from fedssd.errors import UserError
 from fedssd.experiment.faults import Faults, Group, parse_faults
 from fedssd.experiment.recipe import load_recipe
-from fedssd.methods.registry import SERVERS
+from fedssd.methods.registry import LOCALS, SERVERS
 
 QUICK: dict[str, Any] = {"data": "digits", "partition": "iid", "rounds": 3, "epochs": 1, "batch": 32, "auxiliary": 8}
 MODEL_BYTES = 6058 * 4
@@ -293,6 +293,18 @@ def test_fedavg_without_the_guard_ends_as_nan_and_with_it_does_not() -> None:
     assert all(bool(torch.isnan(leaf).all()) for leaf in tree.leaves(without.weights))
     assert without.summary["final"]["loss"] is None
     assert finite(fedssd.run("fedavg", **keys, server="median"))
+
+
+@pytest.mark.parametrize("faults", ["nan=2", "flip=2x1e38"])
+@pytest.mark.parametrize(
+    ("local", "server"), [*((name, "fedavg") for name in LOCALS), *(("fedavg", name) for name in SERVERS)]
+)
+@pytest.mark.parametrize("guard", ["drop", "keep"])
+def test_no_half_fails_over_what_clients_send(local: str, server: str, guard: str, faults: str) -> None:
+    """Guarded or not, a run comes to its end, with a model or with what NaN made of it."""
+    short = {"feddf": {"steps": 2}} if server == "feddf" else {}
+    keys = {**QUICK, "rounds": 2, "model": "mlp", "server": server, "options": short}
+    assert len(fedssd.run(local, **keys, faults=faults, on_bad_update=guard).rounds) == 2
 
 
 @pytest.mark.parametrize("server", SERVERS)
