@@ -232,6 +232,16 @@ def test_liars_do_not_move_the_robust_mean_and_nobody_is_left_out_of_an_honest_o
     torch.testing.assert_close(robust_mean(points, 0.0, 2), points.mean(0), rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize("lie", [1e4, 1e30, -3e38, float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_number_is_too_large_a_lie_for_the_robust_mean(lie: float, dtype: torch.dtype) -> None:
+    """Two of ten clients, both left out: what stays is the mean of the eight, one of them at each corner."""
+    honest = torch.eye(8, dtype=dtype)[:, None, :].expand(8, 5, 8)
+    liars = torch.full((2, 5, 8), lie, dtype=dtype)
+    found = robust_mean(torch.cat([honest[:3], liars, honest[3:]]), 0.2, 2)
+    torch.testing.assert_close(found, torch.full((5, 8), 1 / 8, dtype=dtype), rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("kind", [FedMD, Cronus])
 def test_scores_of_the_public_set_travel_and_nothing_else(scene: Any, kind: type[Local]) -> None:
     """P samples × K classes a client each way; down nothing in the first round."""

@@ -158,6 +158,10 @@ def test_a_norm_far_out_of_the_cohorts() -> None:
     assert list(found) == [3]
     assert "norm 40, more than 10 times the cohort's median 1.5" in found[3]
     assert refusals(parts, work(4), {"update": sent}, norm_limit=27.0) == {}
+    # Where nothing is uploaded the report counts, from zero: norms 5, 50 and 5.
+    parts = {"update": {}, "report": {"said": torch.tensor([[3.0, 4.0], [30.0, 40.0], [0.0, 5.0]])}}
+    found = refusals(parts, work(3), {}, norm_limit=9.0)
+    assert found == {1: "its report has norm 50, more than 9 times the cohort's median 5"}
     # What is no weights counts from zero; who is refused anyway does not count towards the median.
     parts = {"update": torch.tensor([[3.0, 4.0], [NAN, 0.0], [30.0, 40.0], [0.0, 5.0]])}
     assert list(refusals(parts, work(4), {}, norm_limit=2.0)) == [1, 2]

@@ -196,6 +196,16 @@ def test_match_is_the_paper_s_assignment_at_capped_width(
     assert match(atoms, 20).tolist() == expected
 
 
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_client_that_is_not_finite_is_in_the_mean_as_in_fedavg(half: str, value: float) -> None:
+    """The guard is off: nothing can be matched, and the mean is what a mean with such a client is."""
+    net, (params,), _ = drawn("mlp", 8, 1)
+    broken = tree.map_tree(lambda leaf: torch.full_like(leaf, value), params)
+    found = combined(HALVES[half](), net, [params, broken, params])["params"]
+    assert all(not bool(torch.isfinite(leaf).any()) for leaf in found.values())
+
+
 def test_matching_sees_through_noise() -> None:
     draw = torch.Generator().manual_seed(8)
     one = torch.randn(20, 6, generator=draw, dtype=torch.float64)
@@ -211,10 +221,11 @@ def test_matching_sees_through_noise() -> None:
 # ------------------------------------------------------------------------------------------- rounds
 
 
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
 @pytest.mark.parametrize("weighting", ["samples", "equal"])
 @pytest.mark.parametrize(("half", "options"), [("pfnm", {}), ("pfnm", {"prior": 1.0}), ("fedma", {})])
-def test_equals_its_witness(scene: Any, half: str, options: dict[str, float], weighting: str) -> None:
-    ours = scene.ours(Local(), HALVES[half](weighting=weighting, sweeps=2, **options))
+def test_equals_its_witness(scene: Any, half: str, options: dict[str, float], weighting: str, engine: str) -> None:
+    ours = scene.ours(Local(), HALVES[half](weighting=weighting, sweeps=2, **options), engine)
     theirs = witness_matching.rounds(half, scene.model, scene.task, weighting, 2, **options)
     for mine, its in zip(ours, theirs, strict=True):
         assert max(float((mine.state.weights["params"][k] - its[k]).abs().max()) for k in its) <= 1e-10

@@ -43,9 +43,12 @@ def scene(request: pytest.FixtureRequest) -> Any:
     return made.but(cohorts=[[0, 1, 3], [1, 2, 3, 4], [0, 2, 4]])
 
 
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
 @pytest.mark.parametrize(("server", "combine"), CASES, ids=[repr(server) for server, _ in CASES])
-def test_a_robust_half_equals_its_witness(scene: Any, server: Server, combine: witness_robust.Combine) -> None:
-    weights, plain = (scene.ours(Local(), half)[-1].state.weights for half in (server, Server()))
+def test_a_robust_half_equals_its_witness(
+    scene: Any, server: Server, combine: witness_robust.Combine, engine: str
+) -> None:
+    weights, plain = (scene.ours(Local(), half, engine)[-1].state.weights for half in (server, Server()))
     found, mean = ({**w["params"], **w["buffers"]} for w in (weights, plain))
     expected = witness_robust.train(scene.model, scene.task, combine)
     assert found.keys() == {key for key in expected if not key.endswith("num_batches_tracked")}

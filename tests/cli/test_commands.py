@@ -45,6 +45,19 @@ def test_run_says_what_it_does_how_it_went_and_what_to_try(here: Path, capsys: C
     assert "m_max = 0.1" in (folder / "recipe.toml").read_text()
 
 
+@pytest.mark.parametrize(("method", "rivals"), [("fd", "fedmd,fd"), ("cronus", "fd,cronus")])
+def test_what_to_try_next_with_different_models_is_a_command_that_works(
+    method: str, rivals: str, capsys: Captured
+) -> None:
+    """FedAvg, the rival elsewhere, averages the weights of one model."""
+    words = ["--engine", "reference", "--clients", "2", "--rounds", "1", "--epochs", "1", "--auxiliary", "2", "--quiet"]
+    assert main(["run", *words, "--model", "mlp,cnn-small", "--local", method]) == 0
+    following = capsys.readouterr().out.splitlines()[-1]
+    assert f"--methods {rivals} --seeds 0,1,2" in following
+    typed = shlex.split(following.partition(" compare ")[2])
+    assert main(["compare", *typed, "--workers", "1", "--quiet"]) == 0
+
+
 def test_json_is_the_summary_and_the_same_recipe_gives_the_same_numbers(here: Path, capsys: Captured) -> None:
     assert main(["run", *SMALL, "--json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[-1])

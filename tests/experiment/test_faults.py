@@ -19,7 +19,7 @@ from fedssd.engines.base import Job
 from fedssd.errors import UserError
 from fedssd.experiment.faults import Faults, Group, parse_faults
 from fedssd.experiment.recipe import load_recipe
-from fedssd.methods.registry import SERVERS
+from fedssd.methods.registry import LOCALS, SERVERS
 
 QUICK: dict[str, Any] = {"data": "digits", "partition": "iid", "rounds": 3, "epochs": 1, "batch": 32, "auxiliary": 8}
 MODEL_BYTES = 6058 * 4
@@ -258,12 +258,53 @@ def test_a_norm_limit_drops_scaled_updates() -> None:
         assert all("times the cohort's median" in why for why in line["dropped"].values())
 
 
+@pytest.mark.parametrize("method", ["fd", "fedmd", "cronus"])
+@pytest.mark.parametrize("model", ["mlp", "mlp,cnn-small"])
+def test_a_norm_limit_drops_scaled_reports_where_no_weights_travel(method: str, model: str) -> None:
+    result = fedssd.run(method, **QUICK, model=model, faults="scale=2x1000", norm_limit=20)
+    scaled = {str(client) for client in parse_faults("scale=2x1000", 10).members(0, 10)["scale"]}
+    for line in result.rounds:
+        assert set(line["dropped"]) == scaled
+        assert all(why.startswith("its report has norm") for why in line["dropped"].values())
+
+
+def test_a_deadline_goes_by_the_whole_cohort_whatever_models_it_has() -> None:
+    """Five clients of 10, 70, 20, 80 and 30 samples: the median of their steps is 3, and 7 and 8 are beyond twice it.
+
+    Among the clients of one model alone the medians would be 2 and 7.5, and nobody be late.
+    """
+    steps = {0: 1, 1: 7, 2: 2, 3: 8, 4: 3}
+    images = torch.randn(10 * sum(steps.values()) + 20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(len(images)) % 2
+    clients, first = [], 0
+    for count in steps.values():
+        clients.append((images[first : first + 10 * count], labels[first : first + 10 * count]))
+        first += 10 * count
+    keys: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch": 10, "auxiliary": 0, "faults": "deadline=2"}
+    result = fedssd.run("fd", model="mlp,cnn-small", clients=clients, test=(images[first:], labels[first:]), **keys)
+    (line,) = result.rounds
+    assert set(line["dropped"]) == {"1", "3"}
+    assert line["dropped"]["3"] == "late: 2.67 times the median time, deadline 2"
+
+
 def test_fedavg_without_the_guard_ends_as_nan_and_with_it_does_not() -> None:
     keys = {**QUICK, "faults": "nan=2,flip=2x10"}
     without = fedssd.run("fedavg", **keys, on_bad_update="keep")
     assert all(bool(torch.isnan(leaf).all()) for leaf in tree.leaves(without.weights))
     assert without.summary["final"]["loss"] is None
     assert finite(fedssd.run("fedavg", **keys, server="median"))
+
+
+@pytest.mark.parametrize("faults", ["nan=2", "flip=2x1e38"])
+@pytest.mark.parametrize(
+    ("local", "server"), [*((name, "fedavg") for name in LOCALS), *(("fedavg", name) for name in SERVERS)]
+)
+@pytest.mark.parametrize("guard", ["drop", "keep"])
+def test_no_half_fails_over_what_clients_send(local: str, server: str, guard: str, faults: str) -> None:
+    """Guarded or not, a run comes to its end, with a model or with what NaN made of it."""
+    short = {"feddf": {"steps": 2}} if server == "feddf" else {}
+    keys = {**QUICK, "rounds": 2, "model": "mlp", "server": server, "options": short}
+    assert len(fedssd.run(local, **keys, faults=faults, on_bad_update=guard).rounds) == 2
 
 
 @pytest.mark.parametrize("server", SERVERS)

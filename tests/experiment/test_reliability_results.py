@@ -55,7 +55,8 @@ def test_fedavg_without_the_guard_ended_as_nan(runs: list[dict[str, Any]], parti
 def test_with_the_guard_the_median_stays_within_three_points_on_iid_data(runs: list[dict[str, Any]]) -> None:
     clean, median = of(runs, CLEAN, "iid"), of(runs, MEDIAN, "iid")
     lost = [clean[seed]["acc"] - median[seed]["acc"] for seed in clean]
-    assert sum(lost) / len(lost) <= 0.03
+    assert len(lost) == 3
+    assert max(lost) <= 0.03  # on every seed, as the page says
 
 
 @pytest.mark.quick

@@ -56,6 +56,13 @@ def test_a_changed_option_is_refused_by_its_name(capsys: Captured) -> None:
     assert "options.fedprox.mu was 0.01 and is 0.5" in one_line(capsys)
 
 
+def test_a_method_that_brings_other_keys_along_is_refused_by_its_own_name(capsys: Captured) -> None:
+    """MOON has a projection head, so ``head`` differs too: that is not what was changed."""
+    interrupted("stopped", method="moon")
+    assert main(["run", *RUN, "--out", "stopped", "--resume", "--quiet"]) == 2
+    assert "method was 'moon' and is 'scaffold'" in one_line(capsys)
+
+
 def test_changed_data_are_refused(capsys: Captured) -> None:
     interrupted("stopped")
     write_samples(shift=0.25)

@@ -14,6 +14,7 @@ from known_constants import BY_HAND, EXAMPLE
 
 from fedssd.errors import UserError
 from fedssd.theory import FORMS, PRINTED, Constants, Form, checked, obstacle, promise, threshold
+from fedssd.theory.report import form_facts
 from fedssd.theory.theorem import slack
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
@@ -131,6 +132,22 @@ def test_what_the_obstacle_asks_for_would_take_it_away(any_: Constants, eta: flo
         assert obstacle(replace(c, **{field: float(text) * 1.001})) is not None
 
 
+@unhurried
+@given(
+    st.tuples(*[st.floats(-30, 30)] * 4), st.floats(0, 30), st.floats(0, 0.999), st.sampled_from([1.0, 1e30, math.inf])
+)
+def test_whatever_is_accepted_can_be_reckoned_with(
+    powers: tuple[float, ...], spread: float, eta: float, clients: float
+) -> None:
+    """Constants over sixty powers of ten: every figure of the answer is a finite number."""
+    m_max, l_f, l_big, l_m = (min(max(10.0**power, 1e-30), 1e30) for power in powers)
+    for curvature in (-l_m, min(l_m, l_big)):
+        c = checked(Constants(m_max, l_f, l_big, curvature, min(10.0**spread, 1e30), eta, clients))
+        for form in form_facts(c, FORMS[0]), form_facts(c, FORMS[1]):
+            figures = [*form["terms"].values(), form["mu"], form["mu_plus_L_m"], form["rho"], form["m_max_above"]]
+            assert all(math.isfinite(figure) for figure in figures if figure is not None)
+
+
 def test_an_inexactness_that_outweighs_everything_is_named() -> None:
     why = obstacle(replace(EXAMPLE, inexactness=0.7))  # ηB = 1.12
     assert why is not None
@@ -154,6 +171,9 @@ def test_without_condition_2_there_is_no_rho() -> None:
         ({"m_max": 0.0}, "M_max expects a number above 0"),
         ({"logit_lipschitz": -1.0}, "L_f expects a number above 0"),
         ({"smoothness": math.inf}, "L_F expects a finite number"),
+        ({"smoothness": 1e31}, "L_F expects a number of at most 1e\\+30 in size"),
+        ({"curvature": -1e31}, "L_m expects a number of at most 1e\\+30 in size"),
+        ({"m_max": 1e-31}, "M_max expects a number above 0, from 1e-30"),
         ({"curvature": 5.0}, "L_m expects a number of at most L_F = 4"),
         ({"dissimilarity": 0.9}, "B expects a number of at least 1"),
         ({"inexactness": 1.0}, "η expects"),

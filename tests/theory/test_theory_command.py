@@ -51,7 +51,9 @@ def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["--from", "nowhere", "--B", "2"], "--B is measured"),
         (["--from", "nowhere", "--m-max", "0"], "M_max expects a number above 0"),
         (["--from", "nowhere", "--S", "nan"], "S expects a whole number"),
+        (["--from", "nowhere", "--m-max", "1e300"], "M_max expects a number above 0, from 1e-30 to 1e+30"),
         (["--from", "nowhere", "--rounds", "0"], "--rounds expects"),
+        (["--from", "nowhere", "--rounds", "9" * 5000], "--rounds expects"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +61,14 @@ def test_mistakes_are_one_line(words: list[str], complaint: str, capsys: pytest.
     error = capsys.readouterr().err
     assert complaint in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("written", ["-2e0", "-.2E+1", "-20e-1", "-2.", "-2"])
+def test_a_negative_curvature_may_be_written_with_an_exponent(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = flags(EXAMPLE)
+    words[words.index("--L-m") + 1] = written
+    assert main(["theory", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["constants"]["L_m"] == -2
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +132,16 @@ def test_a_run_without_m_max_needs_one(run: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "recipe.toml").write_text(text.replace('method = "fedssd"', 'method = "fedavg"'), encoding="utf-8")
     assert main(["theory", "--from", str(tmp_path), "--quiet"]) == 2
     assert "has no M_max above 0" in capsys.readouterr().err
+
+
+def test_a_model_that_is_no_longer_finite_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rounds", "2", "--epochs", "1", "--auxiliary", "8", "--faults", "nan=1", "--on-bad-update", "keep"]
+    assert main(["run", *words, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["theory", "--from", str(tmp_path / "run"), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert "no finite number in round 1" in error
+    assert error.count("\n") == 1
 
 
 def test_an_out_that_is_a_file_is_told_before_anything_runs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

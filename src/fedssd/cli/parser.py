@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from fedssd.errors import nearest
 
+NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")  # a value and no flag; argparse has it without exponents
 OPTION = re.compile(r"--(?P<half>[A-Za-z][\w-]*)\.(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
@@ -34,6 +35,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": Help, "allow_abbrev": False, **settings})
         self._positionals.title, self._optionals.title = "arguments", "flags"
+        self._negative_number_matcher = NEGATIVE
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line; the command line prints it."""

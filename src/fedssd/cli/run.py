@@ -119,8 +119,9 @@ def size(count: int) -> str:
 
 
 def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:
-    """The same setting against FedAvg, over three seeds."""
-    rival = "fedavg" if recipe.method != "fedavg" else "fedssd"
+    """The same setting against FedAvg, over three seeds; against FD where different models rule FedAvg out."""
+    first, second = ("fd", "fedmd") if "," in recipe.model and recipe.server == "fedavg" else ("fedavg", "fedssd")
+    rival = first if recipe.method != first else second
     same = as_flags(path, {key: value for key, value in given.items() if key not in ("method", "seed")})
     words = ["compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
     return f"{places.program()} {shlex.join(words)}"

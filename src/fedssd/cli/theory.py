@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,18 +107,17 @@ def _for_run(args: argparse.Namespace, given: dict[str, float]) -> int:
 
 def _check_overrides(given: dict[str, float]) -> None:
     """Measured constants are not for the caller to give; M_max and S are."""
-    from fedssd.theory.theorem import checked_clients
+    from fedssd.theory.theorem import checked_clients, checked_positive
 
     for name in given:
         if name not in WITH_RUN:
             raise UserError(f"{FLAGS[name][0]} is measured with --from RUN: leave it out")
-    if not 0 < given.get("m_max", 1.0) < math.inf:
-        raise UserError(f"M_max expects a number above 0, got {given['m_max']:g}")
+    checked_positive("M_max", given.get("m_max", 1.0))
     checked_clients(given.get("clients", 1.0))
 
 
 def _rounds(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or len(text) > 18 or int(text) < 1:
         raise UserError(f"--rounds expects a whole number of at least 1, got {text!r}")
     return int(text)
 

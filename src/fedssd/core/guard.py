@@ -27,7 +27,8 @@ def refusals(
 
     ``expected`` has one client's shapes and dtypes, for those parts whose form is known beforehand. ``norm_limit``
     above 0 also refuses an update that moved more than so many times the cohort's median away from
-    ``expected["update"]``, the weights that were sent. The device is asked once, and again where something is wrong.
+    ``expected["update"]``, the weights that were sent; where no weights travel, it is the report that is measured so.
+    The device is asked once, and again where something is wrong.
     """
     clients = len(work.samples)
     for name, form in expected.items():
@@ -42,7 +43,8 @@ def refusals(
     }
     rows = [_per_client(leaf).sum(1) for leaf in floating.values()]
     rows += list(work)
-    rows.append(_norms(parts["update"], expected.get("update")) if norm_limit else torch.zeros_like(work.samples))
+    judged = "update" if tree.leaves(parts["update"]) else "report"
+    rows.append(_norms(parts[judged], expected.get(judged)) if norm_limit else torch.zeros_like(work.samples))
     table = torch.stack([row.to(torch.float64) for row in rows]).cpu()  # [leaves + 4, C]: the one question
     found = _not_finite(floating, table[: len(floating)])
     samples, steps, lengths, norms = table[len(floating) :].tolist()
@@ -51,7 +53,7 @@ def refusals(
         if why:
             found.setdefault(place, why)
     if norm_limit:
-        found |= _outliers({p: norm for p, norm in enumerate(norms) if p not in found}, norm_limit)
+        found |= _outliers(judged, {p: norm for p, norm in enumerate(norms) if p not in found}, norm_limit)
     return dict(sorted(found.items()))
 
 
@@ -111,18 +113,18 @@ def _per_client(leaf: Tensor) -> Tensor:
     return leaf.reshape(len(leaf), leaf[:1].numel())  # [C, …] to [C, P], also where there is no client or no number
 
 
-def _norms(update: Tree, sent: Tree | None) -> Tensor:
+def _norms(part: Tree, sent: Tree | None) -> Tensor:
     """How far every client moved, ‖w_i − w‖ over all it uploaded, [C]; what is no weights counts from zero."""
-    centre = tree.map_tree(lambda leaf: leaf.new_zeros(leaf.shape[1:]), update) if sent is None else sent
-    pairs = zip(tree.leaves(update), tree.leaves(centre), strict=True)
+    centre = tree.map_tree(lambda leaf: leaf.new_zeros(leaf.shape[1:]), part) if sent is None else sent
+    pairs = zip(tree.leaves(part), tree.leaves(centre), strict=True)
     squares = [_per_client(w_i - w).square().sum(1) for w_i, w in pairs if w.is_floating_point()]
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _outliers(norms: dict[int, float], limit: float) -> dict[int, str]:
+def _outliers(judged: str, norms: dict[int, float], limit: float) -> dict[int, str]:
     middle = median(norms.values()) if norms else 0.0
     return {
-        place: f"its update has norm {norm:.3g}, more than {limit:g} times the cohort's median {middle:.3g}"
+        place: f"its {judged} has norm {norm:.3g}, more than {limit:g} times the cohort's median {middle:.3g}"
         for place, norm in norms.items()
         if norm > limit * middle
     }

@@ -38,9 +38,12 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def recipe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Which key of two recipes differs first and how; how long and where they run does not count."""
+    """Which key of two recipes differs first and how; how long and where they run does not count.
+
+    The method comes first: other keys follow it, as MOON's projection head does.
+    """
     old = {**asdict(Recipe()), **then}  # a key that has come since had its default
-    for key in (*now, *(key for key in old if key not in now)):
+    for key in dict.fromkeys(("method", *now, *old)):
         if key == "options":
             found = _option_difference(old[key], now.get(key, {}))
         else:

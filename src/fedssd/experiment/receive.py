@@ -15,7 +15,7 @@ from fedssd.engines.base import Job
 from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
 from fedssd.experiment.events import Line
-from fedssd.experiment.faults import parse_faults
+from fedssd.experiment.faults import Faults, parse_faults
 from fedssd.experiment.recipe import Recipe
 
 
@@ -31,10 +31,13 @@ class Received(NamedTuple):
 
 def receive(recipe: Recipe, net: Net | Mixed, job: Job, trained: Trained, population: int) -> Received:
     """What is left of a cohort's replies; ``stop`` raises at the first one that is refused."""
+    faults = parse_faults(recipe.faults, population)
+    late = faults.lost(job, trained.work.steps, population) if faults else {}
+    lost = {job.clients[place]: why for place, why in late.items()}  # by the whole cohort, whatever models it has
     if not isinstance(net, Mixed):
-        return _receive(recipe, job, trained, population)
+        return _receive(recipe, job, trained, population, faults, lost)
     parts = {
-        name: _receive(recipe, job_of(net, job, name), own, population)
+        name: _receive(recipe, job_of(net, job, name), own, population, faults, lost)
         for name, own in parts_of_round(net, job, trained).items()
     }
     clients = sorted(client for part in parts.values() for client in part.clients)
@@ -48,14 +51,13 @@ def receive(recipe: Recipe, net: Net | Mixed, job: Job, trained: Trained, popula
     )
 
 
-def _receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Received:
+def _receive(
+    recipe: Recipe, job: Job, trained: Trained, population: int, faults: Faults, lost: dict[int, str]
+) -> Received:
     _, bytes_down = traffic(job.sent, trained)
-    faults = parse_faults(recipe.faults, population)
-    lost: dict[int, str] = {}
     if faults:
-        lost = faults.lost(job, trained.work.steps, population)
         trained = faults.corrupted(job, trained, population)
-    here = [place for place in range(len(job.clients)) if place not in lost]
+    here = [place for place, client in enumerate(job.clients) if client not in lost]
     trained = trained.only(here)
     bytes_up, _ = traffic(job.sent, trained)
     refused = {} if recipe.on_bad_update == "keep" else _refused(recipe, job, trained)
@@ -66,11 +68,11 @@ def _receive(recipe: Recipe, job: Job, trained: Trained, population: int) -> Rec
             "and on_bad_update is stop: drop would go on without it"
         )
     kept = [place for place in range(len(here)) if place not in refused]
-    dropped = lost | {here[place]: why for place, why in refused.items()}
+    dropped = lost | {job.clients[here[place]]: why for place, why in refused.items()}
     return Received(
         [job.clients[here[place]] for place in kept],
         trained.only(kept),
-        {job.clients[place]: dropped[place] for place in sorted(dropped)},
+        {client: dropped[client] for client in job.clients if client in dropped},
         bytes_up,
         bytes_down,
     )

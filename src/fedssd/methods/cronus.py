@@ -15,6 +15,8 @@ from fedssd.core.plan import Phase
 from fedssd.core.tree import Tree
 from fedssd.methods.consensus import Consensus
 
+FAR = 1e3  # outputs are shares, at most 1: whatever lies further out stands out as much, and its square stays a number
+
 
 @dataclass(frozen=True)
 class Cronus(Consensus):
@@ -65,8 +67,9 @@ def robust_mean(points: Tensor, corrupted: float, filters: int) -> Tensor:
     """
     gone = int(corrupted * len(points) / filters + 1e-9)
     kept = torch.ones_like(points[..., 0])  # [C, N]
+    near = points.nan_to_num(FAR).clamp(-FAR, FAR)
     for _ in range(filters if gone else 0):
-        centred = (points - _mean(points, kept)) * kept[..., None]
+        centred = (near - _mean(near, kept)) * kept[..., None]
         spread = torch.einsum("cnk,cnj->nkj", centred, centred)
         direction = torch.linalg.eigh(spread).eigenvectors[..., -1]  # [N, K], of the largest eigenvalue
         distance = torch.einsum("cnk,nk->cn", centred, direction).abs()
@@ -76,4 +79,4 @@ def robust_mean(points: Tensor, corrupted: float, filters: int) -> Tensor:
 
 
 def _mean(points: Tensor, kept: Tensor) -> Tensor:
-    return (points * kept[..., None]).sum(0) / kept.sum(0)[:, None]
+    return torch.where(kept[..., None] > 0, points, 0).sum(0) / kept.sum(0)[:, None]

@@ -110,17 +110,19 @@ def _train(run: Run, engine: Engine) -> Received:
 
 def _measure(run: Run, world: World, weights: Tree, received: Received) -> RoundMeasure:
     """Buffers stay those of the model sent down, except in the loss after the round."""
-    net, sent = run.federation.net, flat(weights)
+    net, sent, now = run.federation.net, flat(weights), run.state.weights
     assert isinstance(net, Net)
+    local = [flat(tree.row(received.trained.local, place)) for place in range(len(received.clients))]
     objectives = objectives_of(net, weights, world, run.rows)
+    loss = global_loss(objectives, sent)
+    after = global_loss(objectives_of(net, now, world, run.rows), flat(now))
+    if not all(bool(torch.isfinite(vector).all()) for vector in (*local, torch.tensor([loss, after]))):
+        raise UserError(f"a model or its loss is no finite number in round {run.state.round}: nothing can be measured")
     gradient, dissimilarity = measure_gradients(objectives, sent)
     participants = [
-        measure_participant(client, objectives[client], sent, flat(tree.row(received.trained.local, place)))
-        for place, client in enumerate(received.clients)
+        measure_participant(client, objectives[client], sent, trained)
+        for client, trained in zip(received.clients, local, strict=True)
     ]
-    loss = global_loss(objectives, sent)
-    now = run.state.weights
-    after = global_loss(objectives_of(net, now, world, run.rows), flat(now))
     return RoundMeasure(run.state.round, gradient, dissimilarity, tuple(participants), loss, loss - after)
 
 

@@ -40,6 +40,9 @@ LETTERS = {
 }
 
 
+SMALLEST, LARGEST = 1e-30, 1e30  # of the constants: in between nothing that ρ is made of leaves a float's range
+
+
 @dataclass(frozen=True)
 class Form:
     """A reading of the theorem: the proximal strength μ that M_max stands for, and back."""
@@ -77,9 +80,10 @@ def checked(constants: Constants) -> Constants:
         value = getattr(constants, name)
         if math.isnan(value) or (math.isinf(value) and name != "clients"):
             raise UserError(f"{letter} expects a finite number, got {value}")
+        if abs(value) > LARGEST and math.isfinite(value):
+            raise UserError(f"{letter} expects a number of at most {LARGEST:g} in size, got {value:g}")
     for name in ("m_max", "logit_lipschitz", "smoothness"):
-        if getattr(constants, name) <= 0:
-            raise UserError(f"{LETTERS[name]} expects a number above 0, got {getattr(constants, name):g}")
+        checked_positive(LETTERS[name], getattr(constants, name))
     if constants.dissimilarity < 1:
         raise UserError(
             f"B expects a number of at least 1, got {constants.dissimilarity:g}: the mean of the squared local "
@@ -94,6 +98,13 @@ def checked(constants: Constants) -> Constants:
             "has all eigenvalues above its largest"
         )
     return constants
+
+
+def checked_positive(letter: str, value: float) -> float:
+    """A constant that must be above 0 and can be reckoned with, or one line that says so."""
+    if not SMALLEST <= value <= LARGEST:
+        raise UserError(f"{letter} expects a number above 0, from {SMALLEST:g} to {LARGEST:g}, got {value:g}")
+    return value
 
 
 def checked_clients(clients: float) -> float:

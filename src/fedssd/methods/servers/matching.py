@@ -127,10 +127,11 @@ def match(atoms: Tensor, sweeps: int) -> Tensor:
 
 
 def _assign(places: Tensor, units: Tensor) -> Tensor:
-    """Which unit goes to which place, so that Σ ⟨place, unit⟩ is largest."""
+    """Which unit goes to which place, so that Σ ⟨place, unit⟩ is largest; what is no finite number has no say."""
     from scipy.optimize import linear_sum_assignment
 
-    _, chosen = linear_sum_assignment((places @ units.T).numpy(), maximize=True)
+    gains = places @ units.T
+    _, chosen = linear_sum_assignment(torch.where(gains.isfinite(), gains, 0).numpy(), maximize=True)
     return torch.from_numpy(chosen)
 
 
