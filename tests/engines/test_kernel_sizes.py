@@ -51,7 +51,7 @@ for name, (tf32, exact, switches) in passes.items():
 print(json.dumps(found))
 """
 MATRIX = """
-for rows in (4, 8, 16):
+for rows in ROWS:
     few = dict(B=64, C=3, H=14, W=14, O=rows, K=5, PER=rows)
     tile = matrix.BACKWARD[rows]
     given = dict(SQUARES=tile.squares, BN=tile.columns, BO=tile.inner, ROW=64)
@@ -63,7 +63,14 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(("kernels", "passes"), [(LINEAR, 6), (MATRIX, 6)], ids=["linear", "matrix"])
+@pytest.mark.parametrize(
+    ("kernels", "passes"),
+    [
+        pytest.param(LINEAR, 6, id="linear"),
+        pytest.param(f"ROWS = (16,)\n{MATRIX}", 2, id="matrix"),
+        pytest.param(f"ROWS = (4, 8)\n{MATRIX}", 4, id="matrix of few rows", marks=pytest.mark.slow),
+    ],
+)
 def test_tiles_fit_cards_with_less_shared_memory(kernels: str, passes: int) -> None:
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run(

@@ -59,7 +59,7 @@ def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: Layer) -> Tensor:
 @pytest.mark.parametrize("kernel", range(1, 8 if CUDA else 6))
 @settings(few, max_examples=3 if CUDA else 2)
 @given(
-    models, batches, channels, channels, st.integers(0, 5), st.integers(0, 5),
+    models, batches, channels, channels, st.integers(0, 5 if CUDA else 3), st.integers(0, 5 if CUDA else 3),
     st.booleans(), st.booleans(), st.booleans(), st.data(),
 )  # fmt: skip
 def test_convolution_with_relu_and_pool(
@@ -90,7 +90,7 @@ def test_convolution_with_relu_and_pool(
     assert max(error(a.detach(), b.detach(), n) for a, b, n in found) <= FP32
 
 
-@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+@pytest.mark.parametrize("kernel", [1, 3, 5, pytest.param(7, marks=pytest.mark.slow)])
 @settings(few, max_examples=6 if CUDA else 3)
 @given(
     models, st.integers(1, 16 if CUDA else 2), st.integers(1, 16), st.integers(1, 16), st.integers(0, 9),
