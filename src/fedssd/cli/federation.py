@@ -263,4 +263,5 @@ def table(items: list[Item]) -> list[str]:
         own = [item for item in items if item.direction == direction]
         lines.append(f"{title}: {sum(item.bytes for item in own):,} bytes a round")
         lines += [f"  {item.name:<{width}}  {item.what:<24} {item.bytes:>12,}" for item in own]
-    return [*lines, "samples and labels stay where they are"]
+    failing = "a client that cannot do its part sends the reason instead: one line, which may name a file of its own"
+    return [*lines, failing, "samples and labels stay where they are"]
