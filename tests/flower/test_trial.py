@@ -22,7 +22,7 @@ from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
 from fedssd.engines.flower.messages import Kind
 from fedssd.errors import UserError
 from fedssd.experiment.federation import assemble
-from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.recipe import Recipe, load_recipe
 
 SMALL = {"clients": 2, "partition": "iid", "auxiliary": 8, "model": "mlp", "device": "cpu"}
 DIGITS = Kind((1, 8, 8), "float32", tuple("0123456789"))
@@ -63,6 +63,27 @@ def test_a_changed_recipe_is_dealt_out_anew(tmp_path: Path) -> None:
     """Otherwise a federation that is brought up again would train on what an earlier recipe gave its nodes."""
     for changes in ({}, {"partition": "classes:5"}, {"seed": 3}, {"clients": 3}, {"clients": 2}):
         assert_nodes_hold_the_simulation_s(made_ready(tmp_path / "app", **changes))
+
+
+def test_samples_of_somebody_s_own_stay(tmp_path: Path) -> None:
+    app = tmp_path / "lab"
+    own = app / ".federation" / "samples" / "node-0" / "samples.npz"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"mine")
+    made_ready(app)
+    assert own.read_bytes() == b"mine"
+
+
+def test_what_was_half_dealt_out_is_dealt_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Recipe, folder: Path) -> None:
+        (folder / "node-0").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedssd.deployment.trial.deal", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made_ready(tmp_path / "other")
+    assert_nodes_hold_the_simulation_s(made_ready(tmp_path / "other"))
 
 
 def test_keys_stay_as_long_as_they_are_whole(tmp_path: Path) -> None:

@@ -65,12 +65,19 @@ class Trial:
             raise
 
     def _prepare(self, tell: Callable[[str], None]) -> None:
-        """Samples and keys for everybody, whatever an earlier recipe or half a start has left."""
-        clients, made_by = self.recipe.clients, dealing(self.recipe)
-        shutil.rmtree(self.samples, ignore_errors=True)
-        deal(self.recipe, self.samples)
-        (self.samples / DEALT).write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
-        tell(f"dealt {self.recipe.data} out to {clients} nodes and the server")
+        """Samples and keys for everybody, whatever an earlier recipe or half a start has left.
+
+        Samples that we did not deal out ourselves are somebody's own, and stay.
+        """
+        clients = self.recipe.clients
+        if not self.samples.exists() or (self.samples / DEALT).exists():
+            half = self.samples.with_name("samples-half-dealt")
+            shutil.rmtree(half, ignore_errors=True)
+            deal(self.recipe, half)
+            (half / DEALT).write_text(json.dumps(dealing(self.recipe), indent=2) + "\n", encoding="utf-8")
+            shutil.rmtree(self.samples, ignore_errors=True)
+            half.rename(self.samples)
+            tell(f"dealt {self.recipe.data} out to {clients} nodes and the server")
         if not certificates.complete(self.keys, clients):
             shutil.rmtree(self.keys, ignore_errors=True)
             certificates.write_certificates(self.keys, [HOST, "localhost"], clients)
