@@ -161,8 +161,9 @@ class Steep(Local):
 
 
 @needs_kernels
-@pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize(
+    ("runs", "width"), [(1, 1), (2, 4), *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1, 4), (2, 1)))]
+)
 @pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
 def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> None:
     assert_same_round(Steep(), pipeline, runs, width)

@@ -51,9 +51,20 @@ class InPlace(nn.Module):
         return Outputs(self.out(x), x)
 
 
+CASES = [(activation, pools) for activation in IN_PLACE for pools in (False, True)]
+LONGER = [(activation, True) for activation in IN_PLACE if activation not in ("leaky", "a method", "an entry")]
+
+
 @needs_interpreter
-@pytest.mark.parametrize("pools", [False, True], ids=["plain", "pooled"])
-@pytest.mark.parametrize("activation", IN_PLACE)
+@pytest.mark.parametrize(
+    ("activation", "pools"),
+    [
+        pytest.param(
+            *case, id=f"{case[0]}, {'pooled' if case[1] else 'plain'}", marks=[pytest.mark.slow] * (case in LONGER)
+        )
+        for case in CASES
+    ],
+)
 def test_what_follows_a_layer_may_work_in_place(activation: str, pools: bool) -> None:
     torch.manual_seed(0)
     module = InPlace(IN_PLACE[activation], pools)

@@ -22,7 +22,9 @@ from fedssd.methods.registry import LOCALS, SERVERS
 METHODS = [*LOCALS, "fedssd+fedprox+moon"]
 
 
-@pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
+@pytest.mark.parametrize(
+    "batch_norm", [pytest.param(False, id="plain"), pytest.param(True, id="batch-norm", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("spec", METHODS)
 def test_three_runs_at_once_agree_with_the_reference(spec: str, batch_norm: bool) -> None:
     assert_agree(Setting(batch_norm), several(spec, 3))
