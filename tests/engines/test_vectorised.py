@@ -35,8 +35,9 @@ def test_one_run_in_several_passes_agrees_with_the_reference(spec: str) -> None:
     assert_agree(Setting(), several(spec, 1), width=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [name for name in SERVERS if name != "fedavg"])
-def test_every_server_half_agrees_with_the_reference(server: str) -> None:
+def test_every_server_half_agrees_in_several_passes(server: str) -> None:
     assert_agree(Setting(), several("fedssd", 2, SERVERS[server]), width=5)
 
 

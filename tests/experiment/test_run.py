@@ -74,7 +74,9 @@ def test_runs_side_by_side_equal_runs_alone() -> None:
         assert furthest(run_recipe(recipe).weights, result.weights) <= 1e-10
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedssd", "fedmd"])
+@pytest.mark.parametrize(
+    "method", ["fedssd", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedavg", "fedmd"))]
+)
 def test_runs_of_other_splits_and_auxiliary_sets_share_a_program(method: str) -> None:
     """FedMD's clients hold the auxiliary set, whose size differs here."""
     changes: tuple[dict[str, object], ...] = (
