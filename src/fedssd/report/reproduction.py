@@ -22,6 +22,7 @@ FAR_OFF = 1.0  # points between our FedAvg and the published one from which a se
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
 SPLIT_CHOSEN = ("table1-cifar10", 1)  # the column whose FedAvg decided which split all recipes have, and that split
 NOBODY = Rival(BASELINE, (), ())
+Runs = dict[int, Record]  # by seed
 
 
 @dataclass(frozen=True)
@@ -91,23 +92,30 @@ def compare_with_paper(
 ) -> list[Side]:
     """Every column's cells as far as they are finished; ``stand_in`` is what was run in place of the paper's data."""
     return [
-        Side(
-            place.column.title,
-            tuple(_compared(place, method, done, seeds) for method in place.column.methods),
-            stand_in,
-            (place.column.recipe, place.base.partition_seed) == SPLIT_CHOSEN,
-        )
+        _side(place, done, seeds, stand_in)
         for place in places
         if methods is None or set(methods) & set(place.column.methods)
     ]
 
 
-def _compared(place: Place, method: str, done: Mapping[str, Path], seeds: Sequence[int]) -> Compared:
-    def runs(name: str) -> dict[int, Record]:
-        cells = cells_of(_with(place, name), seeds)
+def _side(place: Place, done: Mapping[str, Path], seeds: Sequence[int], stand_in: str) -> Side:
+    def runs(method: str) -> Runs:
+        cells = cells_of(_with(place, method), seeds)
         return {cell.recipe.seed: read(done[cell.key]) for cell in cells if cell.key in done}
 
-    ours, baseline = runs(method), runs(BASELINE)
+    baseline = runs(BASELINE)
+    return Side(
+        place.column.title,
+        tuple(
+            _compared(place, method, baseline if method == BASELINE else runs(method), baseline)
+            for method in place.column.methods
+        ),
+        stand_in,
+        (place.column.recipe, place.base.partition_seed) == SPLIT_CHOSEN,
+    )
+
+
+def _compared(place: Place, method: str, ours: Runs, baseline: Runs) -> Compared:
     found, base = ({seed: 100 * run.summary["final"]["acc"] for seed, run in some.items()} for some in (ours, baseline))
     paired = [(run, baseline[seed]) for seed, run in ours.items() if seed in baseline]
     first = tuple(first_reaching(run.rounds, base.summary["final"]["acc"]) for run, base in paired)
