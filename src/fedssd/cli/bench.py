@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment import bench
     from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.reproduce import alone
-    from fedssd.methods.registry import plain
+    from fedssd.methods.registry import with_paths
     from fedssd.report import paired
     from fedssd.report.html import write_report
     from fedssd.report.records import read
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     if args.results is not None and not args.results.is_dir():
         why = places.not_a_folder(args.results)
         raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
-    method = plain(args.method)
+    method = with_paths(args.method)
     base = bench.base_recipe(args.dataset, method, _options(args.set))
     others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
     committed = max(seed for runs in others.values() for seed in runs) + 1

@@ -11,7 +11,7 @@ from fedssd.data.sources import SOURCES
 from fedssd.deployment.settings import NOTES, Settings, refuse_for_simulations, settings_of, toml
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
-from fedssd.methods.registry import summands
+from fedssd.methods.registry import with_paths
 
 APP = "federation_app.py"
 TRIAL = ".federation"  # what `fedssd federation up` keeps in an app's folder
@@ -81,12 +81,7 @@ def write_app(folder: Path, recipe: Recipe, settings: Settings) -> None:
 def _from_anywhere(recipe: Recipe) -> Recipe:
     """The recipe with whole paths to the user's files: no program of a federation runs in the folder we are in."""
     data = recipe.data if recipe.data in SOURCES else str(Path(recipe.data).expanduser().resolve())
-    return replace(recipe, data=data, method="+".join(map(_whole, summands(recipe.method))))
-
-
-def _whole(method: str) -> str:
-    path, of_a_file, name = method.strip().partition(".py:")
-    return f"{Path(path).resolve()}{of_a_file}{name}" if of_a_file else method
+    return replace(recipe, data=data, method=with_paths(recipe.method, Path.resolve))
 
 
 def _pyproject(folder: Path, recipe: Recipe, settings: Settings) -> str:

@@ -122,13 +122,12 @@ class Shares(NamedTuple):
 def dealing(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe decides who holds what."""
     keys = ("data", "partition", "clients", "auxiliary", "auxiliary_mode")
-    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
-    return {**{key: getattr(recipe, key) for key in keys}, "partition_seed": seed}
+    return {**{key: getattr(recipe, key) for key in keys}, "partition_seed": recipe.split_seed}
 
 
 def shares(recipe: Recipe) -> Shares:
     """Who holds what of a recipe's data."""
-    dataset, seed = load(recipe.data), dealing(recipe)["partition_seed"]
+    dataset, seed = load(recipe.data), recipe.split_seed
     labels, classes = dataset.y_train, dataset.num_classes
     partition = split(recipe.partition, labels, classes, recipe.clients, seed)
     rows, partition, _ = auxiliary_set.take(labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, seed)

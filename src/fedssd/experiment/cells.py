@@ -48,8 +48,7 @@ def resolved(recipe: Recipe) -> Recipe:
     """
     method = build_method(recipe)
     head = ("on" if method.needs_head else "off") if recipe.head == "auto" else recipe.head
-    seed = recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed
-    return replace(recipe, head=head, partition_seed=seed, options=options_in_force(method))
+    return replace(recipe, head=head, partition_seed=recipe.split_seed, options=options_in_force(method))
 
 
 class Place(NamedTuple):

@@ -178,7 +178,7 @@ def try_split(recipe: Recipe, like: Federation) -> None:
         like.recipe,
         seed=recipe.seed,
         partition=recipe.partition,
-        partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
+        partition_seed=recipe.split_seed,
         auxiliary=recipe.auxiliary,
         auxiliary_mode=recipe.auxiliary_mode,
     )
@@ -205,7 +205,7 @@ def _with_names(recipe: Recipe, shape: tuple[int, ...], brought: Brought) -> Rec
     auto_head = "on" if method.needs_head else "off"
     return replace(
         recipe,
-        partition_seed=recipe.seed if recipe.partition_seed < 0 else recipe.partition_seed,
+        partition_seed=recipe.split_seed,
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
         model=",".join(default_model(recipe.data, shape) if name == "auto" else name for name in model_names(recipe)),
         head=auto_head if recipe.head == "auto" else recipe.head,

@@ -65,6 +65,11 @@ class Recipe:
     faults: str = ""
     options: Options = field(default_factory=dict)
 
+    @property
+    def split_seed(self) -> int:
+        """The seed that says who holds what: the split's own, or the run's."""
+        return self.seed if self.partition_seed < 0 else self.partition_seed
+
     @cached_property
     def hash(self) -> str:
         """Names the numbers the recipe leads to; where and how fast it ran is not part of it."""

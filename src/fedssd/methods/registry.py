@@ -79,10 +79,10 @@ def summands(spec: str) -> list[str]:
     return found
 
 
-def plain(spec: str) -> str:
-    """The spec with its paths in their shortest spelling: ``./my_method.py:MyLoss`` is ``my_method.py:MyLoss``."""
+def with_paths(spec: str, written: Callable[[Path], Path] = Path) -> str:
+    """The spec with the paths of its files written so, or else shortly: ``./my.py:MyLoss`` is ``my.py:MyLoss``."""
     found = [part.strip().partition(".py:") for part in summands(spec)]
-    return "+".join(f"{Path(path + '.py')}:{name}" if is_file else path for path, is_file, name in found)
+    return "+".join(f"{written(Path(path + '.py'))}:{name}" if is_file else path for path, is_file, name in found)
 
 
 def _is_file(path: str) -> bool:

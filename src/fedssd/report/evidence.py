@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, variance
 from typing import NamedTuple
@@ -107,7 +107,7 @@ class Evidence:
         settled = self.study.settled(self.results)
         return settled is not None and any(self.reported_leads(name, settled) for name in self.titles)
 
-    @property
+    @cached_property
     def reported(self) -> Evidence:
         """This, or while nothing is reported with the chosen pipeline, the first beside it with which something is."""
         return next((one for one in (self, *self.besides) if one.has_report), self)

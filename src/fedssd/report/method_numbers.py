@@ -45,7 +45,7 @@ class Finished:
     @property
     def split(self) -> int:
         """The seed of its split."""
-        return self.recipe.seed if self.recipe.partition_seed < 0 else self.recipe.partition_seed
+        return self.recipe.split_seed
 
     @property
     def task(self) -> tuple[Any, ...]:
