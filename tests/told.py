@@ -43,9 +43,13 @@ def page(says: Says) -> Page:
 
 
 @contextmanager
-def tuned(folder: Path, strengths: Mapping[str, float]) -> Iterator[None]:
+def tuned(
+    folder: Path, strengths: Mapping[str, float], everywhere: Mapping[str, float] | None = None
+) -> Iterator[None]:
     """As if the study had found these strengths for CIFAR-10; ``folder`` holds the file that says so."""
-    (folder / "chosen.toml").write_text(Chosen(strengths={"cifar10": dict(strengths)}).to_toml())
+    defaults = {} if everywhere is None else {"cifar10": dict(everywhere)}
+    found = Chosen(strengths={"cifar10": dict(strengths)}, defaults=defaults)
+    (folder / "chosen.toml").write_text(found.to_toml())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shipped, "FILE", folder / "chosen.toml")
         shipped._strengths.cache_clear()

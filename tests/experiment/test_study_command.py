@@ -86,8 +86,8 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main([*command, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["parts"]
-    assert [row["part"] for row in rows] == ["screen", "profile", "tune", "compose"]  # those that choose have seed 1
-    assert ["waits" in row for row in rows] == [False, False, True, True]
+    assert [row["part"] for row in rows] == ["screen", "profile", "tune", "columns", "compose"]  # they choose
+    assert ["waits" in row for row in rows] == [False, False, True, True, True]
     assert main(command) == 0
     assert "tune      part 'tune' of the study follows from part 'profile'" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
@@ -100,7 +100,7 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--part", "screen", "--seeds", "3"], "part 'screen' chooses"),
         (
             ["--part", "scren"],
-            "expected one of screen, confirm, profile, tune, report, compose, best, digits, all (did you mean",
+            "expected one of screen, confirm, profile, tune, columns, report, compose, best, digits, all (did you mean",
         ),
         (["--part", "bogus", "--plan"], "unknown part 'bogus'"),
         (["--part", "bogus", "--seeds", "1"], "unknown part 'bogus'"),
@@ -114,7 +114,7 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--pipeline", "head=on"], "the study has no pipeline 'head=on': expected one of head=auto,weight_decay=0.0,"),
         (
             ["--part", "screen", "--pipeline", "x"],
-            "for the parts that have one (tune, report, compose, best), got --part",
+            "for the parts that have one (tune, columns, report, compose, best), got --part",
         ),
         (["--set", "fedssd.m_max=3"], "the study itself sets fedssd.m_max in some of its recipes"),
         (["--part", "tune"], "follows from part 'profile'"),

@@ -216,7 +216,7 @@ def test_no_study_can_be_made_that_reports_what_it_chose_on(design: Design) -> N
     both = Study(design).with_seeds("all", (1, 7, 0, 4))
     assert (both.seeds_of("tune"), both.seeds_of("report")) == ((1, 0), (7, 4))
     assert both.parts() == PARTS == Study(design).parts()
-    assert Study(design).with_seeds("all", (0,)).parts() == ("screen", "profile", "tune", "compose")
+    assert Study(design).with_seeds("all", (0,)).parts() == ("screen", "profile", "tune", "columns", "compose")
     assert Study(design).with_seeds("all", (3,)).parts() == REPORTING
     assert both.parts("best") == ("best",)
 
@@ -225,8 +225,9 @@ def test_no_study_can_be_made_that_reports_what_it_chose_on(design: Design) -> N
 def test_a_part_s_names_are_known_before_what_it_follows_from_is_run(study: Study, design: Design) -> None:
     arms = {part: {trial.arm for trial in study.possible(part)} for part in PARTS}
     methods = {*PAPER_METHODS, *(one.name for one in design.variants)}
-    assert arms["report"] == methods
+    assert arms["report"] == {*methods, design.columns.name}
     assert arms["tune"] == methods - {"fedavg"}
+    assert arms["columns"] == {"fedavg", "fedssd"}
     assert arms["compose"] == arms["best"] == {one.name for one in design.compositions}
     assert {trial.group for trial in study.possible("confirm")} == {BASE, *(one.name for one in design.choices)}
 

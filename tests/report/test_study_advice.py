@@ -10,6 +10,7 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report.advice import advice
+from fedssd.report.answer import answer, short_answer
 from fedssd.report.study import Page
 from fedssd.report.wording import NOT_RUN
 
@@ -46,6 +47,43 @@ def test_what_to_set_follows_from_the_rows_below() -> None:
     assert "  - `auxiliary=8`: fedavg +0.10 [+0.10, +0.10] *," in text  # little, and told
     assert "- **What these seeds do not tell**: `auxiliary=256`.\n" in text
     assert "did not matter" not in text
+
+
+def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
+    """Table 1's column gains a point at 0.5, all others lose two: 0.01 does nothing, 0.1 adds a tenth everywhere."""
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part == "profile":
+            return published[trial.group]
+        if trial.part == "tune":
+            return 61.0 if trial.label == "fedssd.m_max=0.5" else 60.0
+        if trial.part == "columns":
+            strong = 1.0 if trial.group == "table1-cifar10" else -2.0
+            return 60.0 + {"fedssd.m_max=0.5": strong, "fedssd.m_max=0.1": 0.1}.get(trial.label, 0.0)
+        if trial.part == "report" and trial.arm in ("fedavg", "fedssd", "fedssd-columns"):
+            return 70.0 + 0.01 * (seed - 4) + {"fedssd": -1.0, "fedssd-columns": 0.2}.get(trial.arm, 0.0)
+        return None
+
+    found = page(says)
+    text = advice(found)
+    assert (
+        "- **FedSSD on other splits**: of 0.01, 0.1, 0.5 the best M_max on the tuning seeds is 0.1 on #K = 2, 0.1 on "
+        "#K = 5, 0.1 on δ = 0.1, 0.5 on δ = 0.5, 0.1 on δ = 10. Over all of them it is 0.1, which comes with fedssd.\n"
+        in text
+    )
+    assert f"  | FedSSD, M_max best over all columns | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in text
+    heads, _, *rows = found.blocks["columns"]().splitlines()
+    assert heads == ("| column | FedAvg % | `fedssd.m_max=0.01` | `fedssd.m_max=0.1` **chosen** | `fedssd.m_max=0.5` |")
+    level, more = "+0.00 [+0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
+    assert rows[0] == f"| #K = 2 | 60.00 ± 0.00 (3) | {level} | {more} | -2.00 [-2.00, -2.00] * |"
+    assert rows[-1] == "| mean of the columns | 60.00 | +0.00 | +0.10 | -1.40 |"  # (1 - 4 · 2) / 5
+    for said in (answer(found), short_answer(found)):
+        assert (
+            "M_max = 0.5 was tuned on δ = 0.5; with 0.1, the best over all columns, it leads FedAvg on #K = 2" in said
+        )
+    by_round = found.blocks["by-round"]()
+    assert by_round.index("M_max = 0.5, less FedAvg") < by_round.index("M_max = 0.1, less FedAvg")
 
 
 def test_departures_that_do_nothing_stand_together() -> None:

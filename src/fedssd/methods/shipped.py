@@ -1,4 +1,7 @@
-"""The strengths that methods have unless told otherwise: those the study found best on its tuning seeds, if any."""
+"""The strengths that methods have unless told otherwise: those the study found best on its tuning seeds, if any.
+
+One that was tried on all its splits stands before one that was tuned on the first.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ FILE = Path(__file__).parents[1] / "recipes" / "study" / "chosen.toml"
 def _strengths() -> dict[str, dict[str, Any]]:
     if not FILE.is_file():
         return {}
-    found: dict[str, dict[str, Any]] = tomllib.loads(FILE.read_text(encoding="utf-8")).get("strengths", {})
-    return found
+    content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    defaults = content.get("defaults", {})
+    return {data: found | defaults.get(data, {}) for data, found in content.get("strengths", {}).items()}
 
 
 def shipped_options(method: str, dataset: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def _report(all_of_it: Evidence) -> str:
     known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
     if known:
         said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
+    said += [_everywhere(evidence, settled)]
     said += [_variant(evidence, one, settled) for one in evidence.better(settled)]
     said += [_beside(other) for other in evidence.besides]
     return " ".join([*filter(None, said), *_why(evidence, settled)])
@@ -117,7 +118,18 @@ def _short_report(all_of_it: Evidence) -> str:
     paper = f", where the paper prints {min(known):+.2f} to {max(known):+.2f}" if known else ""
     said = f"{_with_pipeline(all_of_it)}, FedSSD {leads_on(found, brief=True)}"
     size = f"mean gains of {min(ours):+.2f} to {max(ours):+.2f} points over {seeds_of(list(found.values()))}{paper}"
-    return " ".join([f"{said}: {size}.", *_why(evidence, settled)])
+    return " ".join([f"{said}: {size}.", *filter(None, [_everywhere(evidence, settled)]), *_why(evidence, settled)])
+
+
+def _everywhere(evidence: Evidence, settled: Settled) -> str:
+    """The same with the strength that is best over all columns, where that is another than the first column's."""
+    ours = evidence.study.design.columns
+    if ours.name not in evidence.study.names_reported(settled):
+        return ""
+    found = evidence.reported_leads(ours.name, settled)
+    said = leads_on(found, brief=True) if found else NOT_RUN
+    tuned, best = settled.strengths[ours.key], settled.everywhere
+    return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, the best over all columns, it {said}."
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:

@@ -40,11 +40,14 @@ def _pairs_of_cifar10(evidence: Evidence) -> list[Pair]:
     settled = evidence.study.settled(evidence.results)
     if settled is None:
         return []
-    both = {
-        column.title: [evidence.study.reported(column, name, settled) for name in (OURS, THEIRS)] for column in COLUMNS
-    }
-    name = f"M_max = {settled.strengths[f'{OURS}.m_max']:g}"
-    return [Pair(column, name, *both[column.title]) for column in COLUMNS]
+    study, ours = evidence.study, evidence.study.design.columns
+    values = {OURS: settled.strengths[ours.key], ours.name: settled.everywhere}
+    names = [name for name in study.names_reported(settled) if name in values]
+    return [
+        Pair(column, f"M_max = {values[name]:g}", *(study.reported(column, one, settled) for one in (name, THEIRS)))
+        for column in COLUMNS
+        for name in names
+    ]
 
 
 def on_digits(evidence: Evidence) -> str:

@@ -11,7 +11,7 @@ from statistics import fmean, variance
 from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
-from fedssd.experiment.recipe import MACHINE, PAPER_METHODS
+from fedssd.experiment.recipe import MACHINE
 from fedssd.experiment.study.design import OURS, Changes, Tuned, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
@@ -140,8 +140,9 @@ class Evidence:
     @property
     def titles(self) -> dict[str, str]:
         """What a page calls the methods and variants that are reported, the paper's first."""
-        variants = {one.name: one.title for one in self.study.design.variants}
-        return {method: NAMES[method] for method in PAPER_METHODS} | variants
+        own = {one.name: one.title for one in (*self.study.design.variants, self.study.design.columns)}
+        names = self.study.names_reported(self.study.settled(self.results))
+        return {name: own.get(name) or NAMES[name] for name in names}
 
     def ahead(self, one: Tuned, settled: Settled) -> Rival:
         """A variant less FedSSD, each at its best on the tuning seeds."""

@@ -69,9 +69,8 @@ class Choices(Trials):
         found = self._bests(self.design.grids, results)
         if found is not None:
             return {one.key: found[one.name] for one in self.design.grids}
-        data = self._setting(self._column(self.design.base), "tune").data
         given = self._given_with_pipeline(results).strengths
-        return dict(given[data]) if data in given else None
+        return dict(given[self._data]) if self._data in given else None
 
     def variants(self, results: Results) -> dict[str, float] | None:
         """The best value of every variant, by its name."""
@@ -89,6 +88,21 @@ class Choices(Trials):
                 return None
             found[one.name] = max(known, key=known.__getitem__)
         return found
+
+    def everywhere(self, results: Results) -> float | None:
+        """FedSSD's strength with the best mean over all columns; ties go to the first."""
+        paper, ours = self.paper(results), self.design.columns
+        means = {} if paper is None else {value: self.over_columns(value, paper, results) for value in ours.values}
+        known = {value: mean for value, mean in means.items() if mean is not None}
+        given = self._given_with_pipeline(results).defaults.get(self._data, {}).get(ours.key)
+        best: float | None = max(known, key=known.__getitem__) if known and len(known) == len(means) else given
+        return best
+
+    def over_columns(self, value: float | None, paper: Changes, results: Results) -> float | None:
+        """Percent with a value of FedSSD's strength, or of FedAvg, as a mean over all columns; None while one lacks."""
+        found = [results.mean(self.on_column(column, value, paper), self.seeds_of("columns")) for column in COLUMNS]
+        known = [mean for mean in found if mean is not None]
+        return fmean(known) if len(known) == len(COLUMNS) else None
 
     def compositions(self, results: Results) -> dict[str, object]:
         """The best with FedSSD, the same without it, and the best without: each at its best value, the better first."""
@@ -116,19 +130,23 @@ class Choices(Trials):
         paper, strengths, variants = self.paper(results), self.strengths(results), self.variants(results)
         if paper is None or strengths is None or variants is None:
             return None
-        return Settled(paper, strengths, variants)
+        return Settled(paper, strengths, variants, self.everywhere(results))
 
     def choices(self, results: Results) -> Chosen:
         """Everything that follows from the results, as the file that comes with fedssd has it."""
-        strengths = self.strengths(results)
-        data = self._setting(self._column(self.design.base), "tune").data
+        strengths, everywhere = self.strengths(results), self.everywhere(results)
         return Chosen(
             self.paper(results),
             self.survivors(results),
-            {} if strengths is None else {data: strengths},
+            {} if strengths is None else {self._data: strengths},
             self.compositions(results),
             self.variants(results) or {},
+            {} if everywhere is None else {self._data: {self.design.columns.key: everywhere}},
         )
+
+    @property
+    def _data(self) -> str:
+        return self._setting(self._column(self.design.base), "tune").data
 
     @property
     def _given(self) -> Chosen:

@@ -23,6 +23,7 @@ class Chosen:
     strengths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dataset to method.option to its value
     compositions: Mapping[str, Any] = field(default_factory=dict)  # a composition's name to the value of its key
     variants: Mapping[str, Any] = field(default_factory=dict)  # a variant's name to the value of its strength
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as strengths, best over all columns
 
     def to_toml(self, origin: str = ORIGIN) -> str:
         """The file's content; where it comes from stands in its first line."""
@@ -33,6 +34,9 @@ class Chosen:
             lines += ["", "[paper]", *_lines(self.paper)]
         for dataset, found in self.strengths.items():
             lines += ["", f"[strengths.{dataset}]", *_lines(found)]
+        for dataset, found in self.defaults.items():
+            lines += ["", "# best over all columns: comes with fedssd in place of the strength above"]
+            lines += [f"[defaults.{dataset}]", *_lines(found)]
         if self.variants:
             lines += ["", "# tuned and reported beside the methods; no default follows", "[variants]"]
             lines += _lines(self.variants)
@@ -50,6 +54,7 @@ class Chosen:
         labels = {label(changes) for choice in design.choices for changes in choice.changes}
         strengths = {one.key: one.values for one in design.grids}
         variants = {one.name: one.values for one in design.variants}
+        everywhere = {design.columns.key: design.columns.values}
         compositions = {one.name: one.values for one in design.compositions}
         return Chosen(
             self.paper if self.paper in candidates else None,
@@ -57,6 +62,7 @@ class Chosen:
             {data: found for data, found in self.strengths.items() if _all_of(found, strengths)},
             self.compositions if _some_of(self.compositions, compositions) and self._has_controls(design) else {},
             self.variants if _all_of(self.variants, variants) else {},
+            {data: found for data, found in self.defaults.items() if _all_of(found, everywhere)},
         )
 
     def _has_controls(self, design: Design) -> bool:
@@ -93,4 +99,5 @@ def understood(text: str) -> Chosen:
         content.get("strengths", {}),
         content.get("compositions", {}),
         content.get("variants", {}),
+        content.get("defaults", {}),
     )

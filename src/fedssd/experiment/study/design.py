@@ -11,9 +11,9 @@ from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import EVERYTHING, recipe_file
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
-PARTS = ("screen", "confirm", "profile", "tune", "report", "compose", "best", "digits")
+PARTS = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best", "digits")
 REPORTING = ("confirm", "report", "best", "digits")  # the others choose
-WITH_PIPELINE = ("tune", "report", "compose", "best")  # the chosen one, or one that is named
+WITH_PIPELINE = ("tune", "columns", "report", "compose", "best")  # the chosen one, or one that is named
 OURS = "fedssd"
 
 
@@ -96,6 +96,7 @@ class Design:
     also: tuple[Changes, ...]  # of these, what is reported beside the one that is chosen
     grids: tuple[Tuned, ...]  # the paper's methods that have a strength
     variants: tuple[Tuned, ...]  # others that are tuned and reported beside them
+    columns: Tuned  # FedSSD with those of its strengths that are tried on every column
     compositions: tuple[Composition, ...]
     digits: Digits
 
@@ -196,6 +197,7 @@ def understood(content: Mapping[str, Any]) -> Design:
         tuple(content["report"]["also"]),
         grids,
         tuple(variants.values()),
+        _variant(f"{OURS}-columns", {"method": OURS, **content["columns"]}),
         tuple(_composition(one, variants) for one in content["composition"]),
         _digits(content["digits"]),
     )
@@ -236,6 +238,9 @@ def _check(design: Design) -> None:
     for sizes in (by_method, composed):
         if len(set(sizes.values())) > 1:
             raise UserError(f"all must have a grid of the same size in the study, got {sizes}")
+    grid = next((one for one in design.grids if one.key == design.columns.key), None)
+    if grid is None or not set(design.columns.values) <= set(grid.values):
+        raise UserError(f"the study tries a strength on all columns that it does not tune: {design.columns.key}")
     with_it = [one.name for one in design.compositions if not one.is_control]
     if not with_it:
         raise UserError("the study composes nothing with FedSSD")

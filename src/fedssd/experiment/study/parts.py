@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import EVERYTHING
-from fedssd.experiment.recipe import PAPER_METHODS
 from fedssd.experiment.study.choices import Choices
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import OURS, PARTS, REPORTING, Changes, label
@@ -58,6 +57,7 @@ class Study(Choices):
             "confirm": self._confirm,
             "profile": self._profile,
             "tune": self._tune,
+            "columns": self._columns,
             "report": self._report,
             "compose": self._compose,
             "best": self._best,
@@ -74,6 +74,7 @@ class Study(Choices):
             {data: {one.key: one.values[0] for one in self.design.grids}},
             {one.name: one.values[0] for one in self.design.compositions},
             {one.name: one.values[0] for one in self.design.variants},
+            {data: {self.design.columns.key: self.design.columns.values[-1]}},
         )
         return replace(self, chosen=made_up).trials(part, Results([]))
 
@@ -95,9 +96,13 @@ class Study(Choices):
         tuned = (*self.design.grids, *self.design.variants)
         return [trial for one in tuned for trial in self.tried(one, paper).values()]
 
+    def _columns(self, results: Results) -> list[Trial]:
+        paper = self._need_paper("columns", results)
+        return [self.on_column(column, v, paper) for column in COLUMNS for v in (None, *self.design.columns.values)]
+
     def _report(self, results: Results) -> list[Trial]:
         settled = self._need_settled("report", results)
-        names = (*PAPER_METHODS, *(one.name for one in self.design.variants))
+        names = self.names_reported(settled)
         return [self.reported(column, name, settled) for column in COLUMNS for name in names]
 
     def _compose(self, results: Results) -> list[Trial]:

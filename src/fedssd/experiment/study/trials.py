@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Cell
 from fedssd.experiment.paper import EXPERIMENTS, SMALL_ROUNDS, Column, recipe_file, setting
-from fedssd.experiment.recipe import Recipe, check, load_recipe, merge
+from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import (
     PARTS,
@@ -36,6 +36,7 @@ class Settled(NamedTuple):
     paper: Changes
     strengths: Changes  # method.option to its value
     variants: Mapping[str, Any]  # a variant's name to the value of its strength
+    everywhere: float | None = None  # FedSSD's strength that is best over all columns; None while that is not known
 
     def of_methods(self, methods: Iterable[str]) -> Changes:
         """The strengths of these methods."""
@@ -134,10 +135,25 @@ class Trials:
             for value in one.values
         }
 
+    def on_column(self, column: Column, value: float | None, paper: Changes) -> Trial:
+        """FedSSD with a value of its strength on a column, or FedAvg where there is none."""
+        ours = self.design.columns
+        own = {} if value is None else ours.at(value)
+        method = "fedavg" if value is None else ours.method
+        recipe = merge(self._paper_setting("columns", paper, column), {"method": method, **own}, "study")
+        return Trial("columns", column.recipe, label(own) or method, method, check(recipe), label(paper))
+
+    def names_reported(self, settled: Settled | None) -> tuple[str, ...]:
+        """The paper's methods, the variants, and FedSSD again where all columns choose another strength than one."""
+        ours = self.design.columns
+        again = settled is not None and settled.everywhere not in (None, settled.strengths[ours.key])
+        return (*PAPER_METHODS, *(one.name for one in self.design.variants), *([ours.name] if again else ()))
+
     def reported(self, column: Column, name: str, settled: Settled) -> Trial:
         """A method, or a variant, with its tuned strength on a column."""
-        own = [one for one in self.design.variants if one.name == name]
-        changes = own[0].at(settled.variants[name]) if own else settled.of_methods((name,))
+        values = {**settled.variants, self.design.columns.name: settled.everywhere}
+        own = [one for one in (*self.design.variants, self.design.columns) if one.name == name]
+        changes = own[0].at(values[name]) if own else settled.of_methods((name,))
         method = own[0].method if own else name
         recipe = merge(self._paper_setting("report", settled.paper, column), {"method": method, **changes}, "study")
         return Trial("report", column.recipe, name, name, check(recipe), label(settled.paper))
