@@ -247,6 +247,9 @@ def test_what_is_best_over_all_columns_is_what_comes_with_fedssd(design: Design,
     assert means == pytest.approx([60.0, 60.0, 60.0 + 2 * 0.5 / 5, 60.0 + (1.0 - 4 * 2.0) / 5])
     rows = [trial for trial in study.trials("report", Told(says)) if trial.arm == design.columns.name]
     assert [(trial.group, flat(trial.recipe)["fedssd.m_max"]) for trial in rows] == [(c.recipe, 0.1) for c in COLUMNS]
+    seeds = {trial.arm: study.seeds_for(trial) for trial in study.trials("report", Told(says))}
+    more = dict.fromkeys(("fedavg", "fedssd", "fedssd-columns"), (3, 4, 5, 6, 7, 8, 9))  # whether it leads
+    assert seeds == dict.fromkeys(seeds, (3, 4, 5)) | more
     found = study.choices(Told(says))
     assert found.defaults == {"cifar10": {"fedssd.m_max": 0.1}}
     assert chosen_file.understood(found.to_toml()) == found

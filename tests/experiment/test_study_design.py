@@ -133,9 +133,9 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
 
     content = tomllib.loads(recipe_file("study/design").read_text(encoding="utf-8"))
     with pytest.raises(UserError, match="seeds it chooses on"):
-        understood({**content, "seeds": {"tuning": [0, 1], "reporting": [1, 2]}})
+        understood({**content, "seeds": {"tuning": [0, 1], "reporting": [1, 2], "more": []}})
     with pytest.raises(UserError, match="seeds it chooses on"):
-        understood({**content, "confirm": {**content["confirm"], "more_seeds": [2]}})
+        understood({**content, "seeds": {**content["seeds"], "more": [2]}})
     with pytest.raises(UserError, match="grid of the same size"):
         understood({**content, "grids": {**content["grids"], "fedssd.m_max": [0.1]}})
     mse = {**content["variants"]["mse"], "grid": {"mse.alpha": [0.1]}}
@@ -162,7 +162,7 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
     with pytest.raises(UserError, match=r"composes fedssd\+scaffold-decay and not the same without FedSSD: scaffold"):
         understood({**content, "composition": left})
     with pytest.raises(UserError, match="a pipeline that is none of the profile's: head=off"):
-        understood({**content, "report": {"also": [{"head": "off"}]}})
+        understood({**content, "report": {**content["report"], "also": [{"head": "off"}]}})
     with pytest.raises(UserError, match="composes nothing with FedSSD"):
         understood({**content, "composition": content["composition"][:3]})
 

@@ -67,7 +67,7 @@ def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
             folder = tmp_path / f"{trial.arm}-{seed}"
             return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
 
-    text = Page(Study(), Recorded(profile_and_report)).blocks["report"]()
+    text = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report)).blocks["report"]()
     assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
     assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
     assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text
@@ -88,7 +88,7 @@ def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
             more = {"distillation": {"weight": weight, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
             return folder if folder.exists() else write_run(folder, "fedssd", seed, [0.5, 0.6], **more)
 
-    found = Page(Study(), Recorded(profile_and_report))
+    found = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report))
     first, *_, last = (column.title for column in COLUMNS)
     said = answer(found)
     assert f"it distils least on {first} (1 % of M_max, the global model right in 70 %) and most on {last} (5 %" in said

@@ -88,6 +88,8 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
             return published[trial.group]
         if trial.part in ("tune", "compose"):
             return 61.0 if trial.arm == "fedssd-decay" else 60.0
+        if seed > 5:
+            return None  # three seeds, as most methods have
         return 70.0 + 0.1 * seed + (1.5 if "fedssd" in trial.recipe.method else 0.0)
 
     found = page(says)
@@ -141,7 +143,7 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
     def says(trial: Trial, seed: int) -> float | None:
         if trial.part == "profile":
             return published[trial.group] + (0.0 if trial.label == chosen else 1.0)
-        if trial.part not in ("tune", "report"):
+        if trial.part not in ("tune", "report") or seed > 5:
             return None
         return 70.0 + 0.1 * seed + (2.0 if trial.arm == "fedssd" and trial.pipeline == label(other) else 0.0)
 

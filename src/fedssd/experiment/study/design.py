@@ -89,8 +89,9 @@ class Design:
     rounds: Mapping[str, int]
     arms: Mapping[str, Arm]
     survives: float
-    more_seeds: tuple[int, ...]  # besides the reported ones, of these arms at the base
-    more_arms: tuple[str, ...]
+    more_seeds: tuple[int, ...]  # besides the reported ones, where it is asked whether FedSSD leads
+    more_arms: tuple[str, ...]  # of which that is asked at the base
+    more_reported: tuple[str, ...]  # and of which on every column
     choices: tuple[Choice, ...]
     candidates: tuple[Changes, ...]  # the pipelines that could be the paper's
     also: tuple[Changes, ...]  # of these, what is reported beside the one that is chosen
@@ -190,8 +191,9 @@ def understood(content: Mapping[str, Any]) -> Design:
         content["rounds"],
         arms,
         content["screen"]["survives"],
-        tuple(content["confirm"]["more_seeds"]),
+        tuple(content["seeds"]["more"]),
         tuple(content["confirm"]["more_arms"]),
+        tuple(content["report"]["more_arms"]),
         choices,
         tuple(content["profile"]["candidates"]),
         tuple(content["report"]["also"]),

@@ -76,7 +76,8 @@ class Trials:
         """On which seeds a trial runs: more than others where it says whether FedSSD leads."""
         if trial.part == "digits" and self.reporting is None:
             return self.design.digits.seeds
-        more = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
+        at_base = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
+        more = at_base or (trial.part == "report" and trial.arm in self.design.more_reported)
         return (*self.seeds_of(trial.part), *(self.design.more_seeds if more and not self.reporting else ()))
 
     def cells(self, trials: Iterable[Trial]) -> list[Cell]:
