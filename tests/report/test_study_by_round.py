@@ -12,7 +12,7 @@ from told import Told, page
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report.answer import answer
+from fedssd.report.answer import answer, short_answer
 from fedssd.report.study import Page
 
 pytestmark = pytest.mark.quick
@@ -54,6 +54,7 @@ def test_a_lead_is_looked_at_on_the_way() -> None:
     )
     behind = f"(-20.00 [{-20 - half / 10:+.2f}, {-20 + half / 10:+.2f}])"
     assert f"In the end it trails FedAvg on δ = 10 with M_max = 1 {behind}." in said
+    assert "In the end" not in short_answer(found)
     assert found.blocks["by-round"]() == "Not run yet.\n"
     short = Page(Study(changes={"rounds": "2"}), Told(lambda trial, seed: 50.0 if trial.part == "digits" else None))
     assert short.blocks["digits"]().startswith("|  | after round | 2 |\n")  # the last, where there is none of those

@@ -33,7 +33,7 @@ def _with_a_pipeline(part: Callable[[Evidence], str], evidence: Evidence) -> str
 
 def _methods(evidence: Evidence) -> str:
     """Where each method is told apart from FedAvg."""
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     if settled is None:
         return ""
     titles = {name: title for name, title in evidence.titles.items() if name != THEIRS}
@@ -56,7 +56,7 @@ def _methods(evidence: Evidence) -> str:
 
 def _strengths(evidence: Evidence) -> str:
     """The chosen value of each grid, and which others end lower on the tuning seeds."""
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     if settled is None:
         return ""
     design = evidence.study.design

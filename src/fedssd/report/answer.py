@@ -41,8 +41,9 @@ def answer(evidence: Evidence) -> str:
 
 
 def short_answer(evidence: Evidence) -> str:
-    """The same without each column's interval and without variants."""
-    return _paragraph(evidence, [_base(evidence), _short_report(evidence), said_of_digits(evidence), _best(evidence)])
+    """The same without what is level, without variants, and without a reason."""
+    digits = said_of_digits(evidence, brief=True)
+    return _paragraph(evidence, [_base(evidence), _short_report(evidence), digits, _best(evidence)])
 
 
 def _paragraph(evidence: Evidence, said: list[str]) -> str:
@@ -75,7 +76,7 @@ def _base(evidence: Evidence) -> str:
 
 def _report(all_of_it: Evidence) -> str:
     evidence = all_of_it.reported
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     found = {} if settled is None else evidence.reported_leads(OURS, settled)
     if settled is None or not found:
         return ""
@@ -99,7 +100,7 @@ def _with_pipeline(evidence: Evidence) -> str:
 
 def _beside(other: Evidence) -> str:
     """The same with another pipeline, in brief."""
-    settled = other.study.settled(other.results)
+    settled = other.settled
     found = {} if settled is None else other.reported_leads(OURS, settled)
     if not found:
         return ""
@@ -108,7 +109,7 @@ def _beside(other: Evidence) -> str:
 
 def _short_report(all_of_it: Evidence) -> str:
     evidence = all_of_it.reported
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     found = {} if settled is None else evidence.reported_leads(OURS, settled)
     if settled is None or not found:
         return ""
@@ -118,7 +119,7 @@ def _short_report(all_of_it: Evidence) -> str:
     paper = f", where the paper prints {min(known):+.2f} to {max(known):+.2f}" if known else ""
     said = f"{_with_pipeline(all_of_it)}, FedSSD {leads_on(found, brief=True)}"
     size = f"mean gains of {min(ours):+.2f} to {max(ours):+.2f} points over {seeds_of(list(found.values()))}{paper}"
-    return " ".join([f"{said}: {size}.", *filter(None, [_everywhere(evidence, settled)]), *_why(evidence, settled)])
+    return " ".join([f"{said}: {size}.", *filter(None, [_everywhere(evidence, settled)])])
 
 
 def _everywhere(evidence: Evidence, settled: Settled) -> str:

@@ -37,7 +37,7 @@ def on_cifar10(evidence: Evidence) -> str:
 
 
 def _pairs_of_cifar10(evidence: Evidence) -> list[Pair]:
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     if settled is None:
         return []
     study, ours = evidence.study, evidence.study.design.columns
@@ -89,8 +89,8 @@ def _gains(evidence: Evidence, pair: Pair) -> dict[int, list[float]]:
     return found
 
 
-def said_of_digits(evidence: Evidence) -> str:
-    """Where and when FedSSD leads most, what is left of that at the end, and where it then trails."""
+def said_of_digits(evidence: Evidence, brief: bool = False) -> str:
+    """Where and when FedSSD leads most, what is left of that at the end, and unless brief, where else it is apart."""
     found = {
         (pair.name, pair.column.title): by for pair in _pairs_of_digits(evidence) if (by := _by_round(evidence, pair))
     }
@@ -111,7 +111,8 @@ def said_of_digits(evidence: Evidence) -> str:
             f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds "
             f"it {leads(found[most][after])}{end}."
         )
-    return " ".join([said, *_ends({place: by[max(by)] for place, by in found.items()})])
+    ends = [] if brief else _ends({place: by[max(by)] for place, by in found.items()})
+    return " ".join([said, *ends])
 
 
 def _ends(found: Mapping[tuple[str, str], Rival]) -> list[str]:

@@ -53,6 +53,16 @@ class Evidence:
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
 
+    @cached_property
+    def paper(self) -> Changes | None:
+        """The pipeline that is named or chosen."""
+        return self.study.paper(self.results)
+
+    @cached_property
+    def settled(self) -> Settled | None:
+        """What the parts that choose leave to the others, as far as they have been run."""
+        return self.study.settled(self.results)
+
     def found(self, trial: Trial, which: str = "") -> dict[int, float]:
         """Percent by seed, as far as it has been run."""
         return self.results.accuracies(trial, self.study.seeds_for(trial), which)
@@ -88,23 +98,23 @@ class Evidence:
         design = self.study.design
         return [arm for arm in design.more_arms if design.arms[arm].method == OURS]
 
-    @property
+    @cached_property
     def besides(self) -> list[Evidence]:
         """What there is with pipelines that are reported beside the chosen one, the strengths tuned under each."""
         if self.study.pipeline is not None:
             return []
-        chosen = self.study.paper(self.results)
+        chosen = self.paper
         return [Evidence(replace(self.study, pipeline=one), self.results) for one in self.study.also() if one != chosen]
 
     @property
     def pipeline(self) -> str:
-        """The name of the pipeline that is named or chosen; empty while there is none."""
-        return label(self.study.paper(self.results) or {})
+        """Its name; empty while there is none."""
+        return label(self.paper or {})
 
     @property
     def has_report(self) -> bool:
         """Whether any method is reported with this pipeline, at a strength tuned under it."""
-        settled = self.study.settled(self.results)
+        settled = self.settled
         return settled is not None and any(self.reported_leads(name, settled) for name in self.titles)
 
     @cached_property
@@ -141,7 +151,7 @@ class Evidence:
     def titles(self) -> dict[str, str]:
         """What a page calls the methods and variants that are reported, the paper's first."""
         own = {one.name: one.title for one in (*self.study.design.variants, self.study.design.columns)}
-        names = self.study.names_reported(self.study.settled(self.results))
+        names = self.study.names_reported(self.settled)
         return {name: own.get(name) or NAMES[name] for name in names}
 
     def ahead(self, one: Tuned, settled: Settled) -> Rival:
@@ -157,7 +167,7 @@ class Evidence:
 
     def best(self) -> Best | None:
         """The compositions that were chosen, as they are reported; none while nothing is chosen."""
-        settled, found = self.study.settled(self.results), self.study.compositions(self.results)
+        settled, found = self.settled, self.study.compositions(self.results)
         if settled is None or not found:
             return None
         design, trials = self.study.design, {n: self.study.best(n, value, settled) for n, value in found.items()}

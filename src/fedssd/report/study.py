@@ -79,7 +79,7 @@ class Page(Evidence):
 
     def mechanism_by_column(self) -> str:
         """The same of every method that is reported, on every column."""
-        settled = self.reported.study.settled(self.results)
+        settled = self.reported.settled
         found = [] if settled is None else [self._mechanism_on(column, settled) for column in COLUMNS]
         shown = "\n".join(part for part in found if part)
         return f"{tuned.until_reported(self)}{shown}" if shown else f"{NOT_RUN.capitalize()}.\n"

@@ -17,7 +17,7 @@ from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval,
 
 def profile(evidence: Evidence) -> str:
     """FedAvg with every pipeline, and how far it is from the published, give or take a standard error."""
-    chosen, rows = evidence.study.paper(evidence.results), []
+    chosen, rows = evidence.paper, []
     home = evidence.home
     order = [home, *(column for column in COLUMNS if column is not home)]
     candidates = evidence.study.candidates()
@@ -53,7 +53,7 @@ def _distance(evidence: Evidence, changes: Changes, columns: Sequence[Column]) -
 
 def tuning(evidence: Evidence) -> str:
     """Every grid on the tuning seeds, the chosen value marked, variants below the paper's methods."""
-    paper = evidence.study.paper(evidence.results)
+    paper = evidence.paper
     if paper is None:
         return f"{NOT_RUN.capitalize()}: it follows from the profile.\n"
     strengths, variants = (
@@ -69,14 +69,14 @@ def tuning(evidence: Evidence) -> str:
             rows.append([one.title or NAMES[one.name], code(trial.label) + mark, found])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     beside = [] if settled is None else [_beside(evidence, one, settled) for one in evidence.study.design.variants]
     return "\n".join([table(("method", "strength", "accuracy %"), rows), *filter(None, beside)])
 
 
 def columns(evidence: Evidence) -> str:
     """FedSSD with each of its strengths less FedAvg on every column, on the tuning seeds, and what is best over all."""
-    paper = evidence.study.paper(evidence.results)
+    paper = evidence.paper
     if paper is None:
         return f"{NOT_RUN.capitalize()}: it follows from the profile.\n"
     ours, rows = evidence.study.design.columns, []
@@ -108,7 +108,7 @@ def _beside(evidence: Evidence, one: Tuned, settled: Settled) -> str:
 
 def report(evidence: Evidence) -> str:
     """Every method with its tuned strength on every column, on seeds nothing was chosen on."""
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     if settled is None:
         return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
     note = (
@@ -129,7 +129,7 @@ def until_reported(evidence: Evidence) -> str:
 def report_beside(evidence: Evidence) -> str:
     """The same with every pipeline that is reported beside the chosen one."""
     found = []
-    if evidence.study.paper(evidence.results) is not None and not evidence.besides:
+    if evidence.paper is not None and not evidence.besides:
         return "None: the pipeline that would be is the chosen one.\n"
     for other in evidence.besides:
         if other.has_report:
@@ -166,7 +166,7 @@ def _printed(evidence: Evidence, column: Column, name: str) -> list[str]:
 
 def compositions(evidence: Evidence) -> str:
     """Grids on the tuning seeds, then the best of them, and what they are compared with, on the others."""
-    settled = evidence.study.settled(evidence.results)
+    settled = evidence.settled
     if settled is None:
         return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
     chosen, rows = evidence.study.compositions(evidence.results), []
