@@ -132,6 +132,7 @@ def test_variants_are_tuned_like_methods_and_become_no_default(study: Study) -> 
     assert composed["fedssd-outside+scaffold-decay"]["fedssd.m_max"] == 0.3
     assert composed["fedssd-outside+scaffold-decay"]["fedssd.square"] == "outside"
     assert composed["fedssd-decay"]["fedssd.m_max"] == 0.5
+    assert {(one["weight_decay"], one["head"]) for one in composed.values()} == {(5e-4, "on")}
 
     def unfinished(trial: Trial, seed: int) -> float | None:
         return None if (trial.label, seed) == ("mse.alpha=0.3", 2) else says(trial, seed)

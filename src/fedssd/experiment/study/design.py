@@ -99,6 +99,7 @@ class Design:
     variants: tuple[Tuned, ...]  # others that are tuned and reported beside them
     columns: Tuned  # FedSSD with those of its strengths that are tried on every column
     compositions: tuple[Composition, ...]
+    composed: Changes  # what all of them have besides
     digits: Digits
 
     def variant(self, name: str) -> Tuned:
@@ -123,7 +124,7 @@ class Design:
     def named(self) -> frozenset[str]:
         """Every recipe key and option that the study itself sets somewhere."""
         departures = [*(changes for choice in self.choices for changes in choice.changes), *self.candidates]
-        fixed = [*(arm.changes for arm in self.arms.values()), *(one.fixed for one in self.variants)]
+        fixed = [*(arm.changes for arm in self.arms.values()), *(one.fixed for one in self.variants), self.composed]
         tuned = [*(one.key for one in (*self.grids, *self.variants)), *(one.key for one in self.compositions)]
         return frozenset({"method", "server", *tuned, *(key for changes in (*departures, *fixed) for key in changes)})
 
@@ -201,6 +202,7 @@ def understood(content: Mapping[str, Any]) -> Design:
         tuple(variants.values()),
         _variant(f"{OURS}-columns", {"method": OURS, **content["columns"]}),
         tuple(_composition(one, variants) for one in content["composition"]),
+        content["compose"]["fixed"],
         _digits(content["digits"]),
     )
     _check(design)

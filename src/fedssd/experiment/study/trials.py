@@ -160,10 +160,10 @@ class Trials:
         return Trial("report", column.recipe, name, name, check(recipe), label(settled.paper))
 
     def composed(self, part: str, one: Composition, value: object, settled: Settled) -> Trial:
-        """A composition with a value of its key; the other strengths of its halves are the tuned ones."""
+        """A composition with a value of its key and what all have; the strengths of its halves are the tuned ones."""
         own = self.design.variant(one.variant).at(settled.variants[one.variant]) if one.variant else {}
         tuned = {**settled.of_methods(summands(one.method)), **own}
-        changes = {"method": one.method, "server": one.server, **tuned, one.key: value}
+        changes = {"method": one.method, "server": one.server, **self.design.composed, **tuned, one.key: value}
         recipe = merge(self._paper_setting(part, settled.paper), changes, "study")
         return Trial(part, one.name, f"{one.key}={value}", one.name, check(recipe), label(settled.paper))
 
