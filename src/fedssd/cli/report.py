@@ -46,7 +46,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
     from fedssd.report.html import write_report
-    from fedssd.report.paper import need_matplotlib, write_figures
+    from fedssd.report.paper import FORMATS, need_matplotlib, write_figures
     from fedssd.report.records import look
 
     for folder in args.folders:
@@ -72,7 +72,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
     if args.figures:
-        print(f"{len(written) - 1} figures in {written[1].parent}/")
+        count = (len(written) - 1) // len(FORMATS)
+        print(f"{places.many(count, 'figure')} as PNG and PDF in {file.with_name('figures')}/")
     if found.unfinished:
         print(f"left out: {_under_way(found.unfinished)}", file=sys.stderr)
     _say_damaged(found)
