@@ -132,6 +132,10 @@ def test_a_finished_cell_is_never_run_again(
     assert {path: path.stat().st_mtime_ns for path in before} == before
     rows = (reproduced / "figure-confusion.csv").read_text().splitlines()
     assert rows[0] == "setting,method,seed,model,true,called,count"
+    header = json.loads((reproduced / "table1-cifar10" / "fedavg-0" / "rounds.jsonl").read_text().splitlines()[0])
+    held = [row.split(",")[-1] for row in rows if ",fedavg,0,data," in row]
+    assert [int(count) for count in held[:: 10 + 1]] == header["counts"][8]  # the diagonal of ten classes
+    assert sum(map(int, held)) == sum(header["counts"][8])
 
 
 @pytest.mark.parametrize("harm", ["summary", "line"])
