@@ -136,6 +136,10 @@ def test_a_finished_cell_is_never_run_again(
     held = [row.split(",")[-1] for row in rows if ",fedavg,0,data," in row]
     assert [int(count) for count in held[:: 10 + 1]] == header["counts"][8]  # the diagonal of ten classes
     assert sum(map(int, held)) == sum(header["counts"][8])
+    picture = ElementTree.fromstring((reproduced / "figure-confusion.svg").read_text())
+    titles = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "panel"]
+    assert titles[0] == "client 8 holds (digits)"
+    assert titles[-2:] == ["FedAvg: client 8", "FedSSD: client 8"]
 
 
 @pytest.mark.parametrize("harm", ["summary", "line"])

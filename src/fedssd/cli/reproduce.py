@@ -178,10 +178,10 @@ def _write(
     reuse: Sequence[Path],
     stand_in: str,
 ) -> list[Path]:
-    """The tables as Markdown, CSV and LaTeX; of figures the numbers behind them."""
+    """The tables as Markdown, CSV and LaTeX; figures as SVG, and the numbers behind them."""
     from fedssd.experiment.cells import cells_of, split_counts
     from fedssd.experiment.finished import finished_cells
-    from fedssd.report import figure_data, reproduction
+    from fedssd.report import figure_data, figure_pictures, reproduction
     from fedssd.report.records import read
     from fedssd.report.split_picture import split_picture
 
@@ -196,7 +196,10 @@ def _write(
         elif name in figure_data.OF_RUNS:
             cells = [(p.column.title, cell) for p in columns for cell in cells_of(p, seeds, methods)]
             runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
-            texts[f"{name}.csv"] = figure_data.OF_RUNS[name](runs)
+            headed = [(reproduction.heading(title, stand_in), run) for title, run in runs]
+            texts[f"{name}.csv"] = figure_data.OF_RUNS[name](headed)
+            if picture := figure_pictures.OF_RUNS[name](runs, stand_in):
+                texts[f"{name}.svg"] = picture
         else:
             sides = reproduction.compare_with_paper(columns, done, seeds, methods, stand_in)
             texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides)}"

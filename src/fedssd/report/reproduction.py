@@ -81,7 +81,12 @@ class Side:
     @property
     def heading(self) -> str:
         """The paper's column, and what it was run on in its stead."""
-        return f"{self.title}, on {self.stand_in} in its stead" if self.stand_in else self.title
+        return heading(self.title, self.stand_in)
+
+
+def heading(title: str, stand_in: str) -> str:
+    """A column's title, and what it was run on in its stead."""
+    return f"{title}, on {stand_in} in its stead" if stand_in else title
 
 
 def compare_with_paper(
