@@ -108,6 +108,16 @@ def stopped(folder: Path, write: Callable[..., Path]) -> Path:
     return folder
 
 
+def test_a_run_that_reproduce_or_bench_began_is_gone_on_with_by_the_same_command(
+    tmp_path: Path, write_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``resume`` refuses such folders, so it is not what a report says."""
+    run = stopped(tmp_path / "runs" / "under-way" / "batch" / "table1-cifar10" / "fedavg-1", write_run)
+    assert main(["report", str(tmp_path / "runs")]) == 2
+    said = "is still running or was interrupted, which the same `fedssd reproduce` or `fedssd bench` goes on with\n"
+    assert capsys.readouterr().err.endswith(f"{run} {said}")
+
+
 def test_a_run_without_summary_is_named_with_what_goes_on_with_it(
     tmp_path: Path, write_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

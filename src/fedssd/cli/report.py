@@ -101,11 +101,21 @@ def _listed(words: Collection[object], between: str = ", ") -> str:
 
 
 def _under_way(runs: Sequence[Path]) -> str:
-    """Which runs have no summary yet, and what goes on with them: of a comparison or a sweep its own folder."""
+    """Which runs have no summary yet, and what goes on with them: of a comparison or a sweep its own folder.
+
+    What ``reproduce`` or ``bench`` began goes on when that is called again.
+    """
     from fedssd.experiment.many import PLAN
+    from fedssd.experiment.reproduce import UNDER_WAY
 
     whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
-    commands = [f"`{places.program()} {shlex.join(['resume', str(folder)])}`" for folder in list(whole)[:NAMED]]
+    known = dict.fromkeys(
+        "the same `fedssd reproduce` or `fedssd bench`"
+        if UNDER_WAY in folder.parts
+        else f"`{places.program()} {shlex.join(['resume', str(folder)])}`"
+        for folder in whole
+    )
+    commands = list(known)[:NAMED]
     state = "is still running or was interrupted" if len(runs) == 1 else "are still running or were interrupted"
     return f"{_listed(runs)} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
 
