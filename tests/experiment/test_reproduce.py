@@ -161,6 +161,20 @@ def test_a_damaged_cell_is_run_again_and_named(harm: str, tmp_path: Path, capsys
     assert (run.parent / "fedavg-0-2" / "summary.json").is_file()
 
 
+def test_runs_taken_from_elsewhere_are_in_the_report_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the cells that were asked for, and nothing else that lies there."""
+    elsewhere = small_reproduction(tmp_path)
+    words = ["figure-classes", *QUICK, "--only", "table1-cifar10", "--reuse", str(elsewhere), "--out"]
+    capsys.readouterr()
+    assert main(["reproduce", *words, str(tmp_path / "new"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ran"] == 0
+    assert str(tmp_path / "new" / "report.html") in told["written"]
+    page = (tmp_path / "new" / "report.html").read_text()
+    assert "table1-cifar10/fedavg-0" in page
+    assert "table1-cifar10/fedssd-0" not in page  # a cell of the figure that ran there, and not of this
+
+
 def test_a_table_takes_over_what_a_figure_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduced = small_reproduction(tmp_path)
     quick = [*QUICK, "--methods", "fedavg,fedprox,fedssd"]

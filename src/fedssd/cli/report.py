@@ -120,15 +120,15 @@ def _under_way(runs: Sequence[Path]) -> str:
     return f"{_listed(runs)} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
 
 
-def leave_report(out: Path, title: str, quiet: bool) -> list[Path]:
-    """The page of the runs in a folder, beside them; what every command that runs something ends with.
+def leave_report(out: Path, title: str, quiet: bool, further: Sequence[Path] = ()) -> list[Path]:
+    """The page of the runs in a folder, beside them, and of ``further`` ones; what every command that runs ends with.
 
     Damaged runs are left out and named; where no other is there, there is no page.
     """
     from fedssd.report.html import write_report
     from fedssd.report.records import look
 
-    found = look([out])
+    found = look([out, *further])
     if not quiet:
         _say_damaged(found)
-    return [write_report([out], out / NAME, title)] if found.records else []
+    return [write_report([out, *further], out / NAME, title)] if found.records else []

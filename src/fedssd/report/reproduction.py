@@ -286,6 +286,7 @@ def _latex_in_full(side: Side) -> str:
     kept = [place for place, head in enumerate(heads) if not (side.stand_in and head.startswith("paper"))]
     lines = [" & ".join(_escaped(row[place]) for place in kept) + " \\\\" for row in (heads, *rows)]
     comments = [f"% {text}." for text in (side.heading, *notes(side))]
+    comments = [text.replace("⚑", "‡") for text in comments]  # as the mark is in LaTeX
     opening = [f"\\begin{{tabular}}{{l{'r' * (len(kept) - 1)}}}", "\\hline", lines[0], "\\hline"]
     return "\n".join([*comments, *opening, *lines[1:], "\\hline", "\\end{tabular}", ""])
 
