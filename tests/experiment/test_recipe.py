@@ -98,3 +98,11 @@ def test_a_mistake_beside_a_file_does_not_name_it(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"^(lr expects|unknown method|fedprox\.mu is set)"):
             load_recipe(tmp_path / "r.toml", given)
     assert load_recipe(tmp_path / "r.toml", {"lr": "0.1"}).lr == 0.1
+
+
+def test_a_method_that_the_caller_names_is_no_mistake_of_the_file(tmp_path: Path) -> None:
+    """``fedssd bench`` and ``compare --recipe`` bring methods of their own to a file that is right."""
+    path = tmp_path / "r.toml"
+    path.write_text("rounds = 3\n")
+    with pytest.raises(UserError, match=r"^method file 'none\.py' does not exist"):
+        load_recipe(path, {"method": "none.py:X"}, ["fedavg", "none.py:X"])

@@ -132,6 +132,14 @@ def test_a_finished_cell_is_never_run_again(
     assert {path: path.stat().st_mtime_ns for path in before} == before
     rows = (reproduced / "figure-confusion.csv").read_text().splitlines()
     assert rows[0] == "setting,method,seed,model,true,called,count"
+    header = json.loads((reproduced / "table1-cifar10" / "fedavg-0" / "rounds.jsonl").read_text().splitlines()[0])
+    held = [row.split(",")[-1] for row in rows if ",fedavg,0,data," in row]
+    assert [int(count) for count in held[:: 10 + 1]] == header["counts"][8]  # the diagonal of ten classes
+    assert sum(map(int, held)) == sum(header["counts"][8])
+    picture = ElementTree.fromstring((reproduced / "figure-confusion.svg").read_text())
+    titles = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "panel"]
+    assert titles[0] == "client 8 holds (digits)"
+    assert titles[-2:] == ["FedAvg: client 8", "FedSSD: client 8"]
 
 
 @pytest.mark.parametrize("harm", ["summary", "line"])
@@ -151,6 +159,20 @@ def test_a_damaged_cell_is_run_again_and_named(harm: str, tmp_path: Path, capsys
         assert json.loads(printed.out)["ran"] == expected
         assert f"left out: {run}/{said[harm]}\n" in printed.err
     assert (run.parent / "fedavg-0-2" / "summary.json").is_file()
+
+
+def test_runs_taken_from_elsewhere_are_in_the_report_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the cells that were asked for, and nothing else that lies there."""
+    elsewhere = small_reproduction(tmp_path)
+    words = ["figure-classes", *QUICK, "--only", "table1-cifar10", "--reuse", str(elsewhere), "--out"]
+    capsys.readouterr()
+    assert main(["reproduce", *words, str(tmp_path / "new"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ran"] == 0
+    assert str(tmp_path / "new" / "report.html") in told["written"]
+    page = (tmp_path / "new" / "report.html").read_text()
+    assert "table1-cifar10/fedavg-0" in page
+    assert "table1-cifar10/fedssd-0" not in page  # a cell of the figure that ran there, and not of this
 
 
 def test_a_table_takes_over_what_a_figure_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -210,6 +210,29 @@ def test_of_many_methods_eight_are_drawn_until_others_are_switched_on(browser: B
     assert browser.complaints == []
 
 
+def test_of_fedssd_at_several_strengths_the_best_is_what_one_sees_first(
+    browser: Browser, tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    """No line is plainly fedssd then; FedAvg is set beside the leading one, whatever comes last."""
+    matrix = [[3, 1], [0, 4]]
+    seen = {"confusion": {"global": matrix, "local": {"8": matrix}}}
+    for method, option, finals in (
+        ("fedavg", "", [0.5]),
+        ("fedssd", "m_max", [0.6, 0.8, 0.7]),
+        ("mse", "alpha", [0.9]),
+    ):
+        for number, final in enumerate(finals, 1):
+            options = {method: {option: number / 10}} if option else {}
+            write_run(tmp_path / f"{method}-{number}", method, 0, [0.4, final], {"options": options}, **seen)
+    browser.open(write_report([tmp_path], tmp_path / "report.html"))
+    for select in ("#confusion-other", "#class-method"):
+        assert text(browser, f"{select} option:checked") == "FedSSD m_max=0.2"
+    assert text(browser, "#confusion-one option:checked") == "FedAvg"
+    heroes = "[...document.querySelectorAll('#curve-global polyline.hero')].map(line => line.dataset.method)"
+    assert browser.run(heroes) == ["fedssd m_max=0.2"]
+    assert browser.complaints == []
+
+
 def test_the_page_opens_where_there_is_most_to_see(browser: Browser, crowded: Path) -> None:
     browser.open(crowded)
     assert count(browser, "#setting option") == 2

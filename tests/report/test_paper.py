@@ -10,6 +10,9 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.report import paper
+from fedssd.report.content import setting_content
+from fedssd.report.records import collect
+from fedssd.report.settings import settings
 
 
 def test_figures_are_png_and_pdf_sized_for_a_column(real_runs: Path, tmp_path: Path) -> None:
@@ -22,6 +25,44 @@ def test_figures_are_png_and_pdf_sized_for_a_column(real_runs: Path, tmp_path: P
         if file.suffix == ".png":
             width = int.from_bytes(head[16:20], "big")
             assert 0.7 * paper.COLUMN * 300 < width <= 1.03 * paper.COLUMN * 300  # dots at 300 an inch, margins cut
+
+
+def test_no_two_lines_of_a_figure_look_alike_and_fedssd_s_best_is_shown_beside_fedavg(
+    tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    pytest.importorskip("matplotlib")
+    matrix = [[3, 1], [0, 4]]
+    seen = {"confusion": {"global": matrix, "local": {"8": matrix}}}
+    write_run(tmp_path / "fedavg", "fedavg", 0, [0.4, 0.5], **seen)
+    for number in range(1, 16):  # more lines than there are colours; the eighth ends best
+        options = {"fedssd": {"m_max": number}}
+        write_run(
+            tmp_path / f"{number:02}", "fedssd", 0, [0.4, 0.9 - abs(number - 8) / 100], {"options": options}, **seen
+        )
+    (setting,) = settings(collect([tmp_path]))
+    content = paper._told_apart(setting_content(setting))
+    figure = paper.FIGURES["curves-global"](content)
+    assert figure is not None
+    lines = figure.axes[0].get_lines()
+    assert len(lines) == len({(line.get_color(), line.get_linestyle()) for line in lines}) == 16
+    confusion = paper.FIGURES["confusion"](content)
+    assert confusion is not None
+    titles = [axes.get_title() for axes in confusion.axes]
+    assert titles == [
+        "FedAvg, global",
+        "FedAvg, client 8 after",
+        "FedSSD m_max=8, global",
+        "FedSSD m_max=8, client 8 after",
+    ]
+
+
+def test_the_command_says_how_many_figures_are_where(
+    real_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["report", str(real_runs), "--figures", "--out", str(tmp_path / "page.html")]) == 0
+    count = len(list((tmp_path / "figures").rglob("*.pdf")))
+    assert capsys.readouterr().out.splitlines()[1] == f"{count} figures as PNG and PDF in {tmp_path}/figures/"
 
 
 @pytest.mark.parametrize("names", [["FedAvg"], ["FedAvg", "MOON"] * 5, ["FedSSD m_max=0.03 square=outside", "mse"] * 4])
@@ -65,6 +106,16 @@ def stopped(folder: Path, write: Callable[..., Path]) -> Path:
     """A run that is under way, or was killed: rounds and no summary."""
     (write(folder, "fedavg", 1, [0.5], {"rounds": 9}) / "summary.json").unlink()
     return folder
+
+
+def test_a_run_that_reproduce_or_bench_began_is_gone_on_with_by_the_same_command(
+    tmp_path: Path, write_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``resume`` refuses such folders, so it is not what a report says."""
+    run = stopped(tmp_path / "runs" / "under-way" / "batch" / "table1-cifar10" / "fedavg-1", write_run)
+    assert main(["report", str(tmp_path / "runs")]) == 2
+    said = "is still running or was interrupted, which the same `fedssd reproduce` or `fedssd bench` goes on with\n"
+    assert capsys.readouterr().err.endswith(f"{run} {said}")
 
 
 def test_a_run_without_summary_is_named_with_what_goes_on_with_it(

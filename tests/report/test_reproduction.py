@@ -14,6 +14,7 @@ import pytest
 from fedssd.experiment.cells import cells_of, places_of
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import ABLATION, EXPERIMENTS, Published
+from fedssd.report.paired import pair
 from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
 
 pytestmark = pytest.mark.quick
@@ -69,7 +70,7 @@ def test_where_digits_stand_in_nothing_is_subtracted() -> None:
     assert "⚑" not in text
     for row in csv.DictReader(io.StringIO(as_csv([small]))):
         assert row["setting"] == "CIFAR-10, on digits in its stead"
-        assert (row["difference"], row["stands_out"]) == ("", "")
+        assert (row["difference"], row["stands_out"], row["far_off"]) == ("", "", "")
     table = latex(EXPERIMENTS["table1"], [small])
     assert r"Method & CIFAR-10, on digits in its stead \\" in table
     assert r"FedSSD & 75.20$\pm 0.20$ \\" in table
@@ -86,6 +87,7 @@ def test_the_csv_has_a_line_a_cell() -> None:
     (row,) = csv.DictReader(io.StringIO(as_csv([Side("CIFAR-10", (late,))])))
     assert (row["rounds"], row["reached"]) == ("", "1")  # more than all rounds
     assert (rows[3]["accuracy"], rows[3]["difference"], rows[3]["stands_out"]) == ("", "", "0")
+    assert [row["far_off"] for row in rows] == ["1", "0", "0", "0"]
 
 
 def test_the_latex_is_a_table_of_methods_and_settings() -> None:
@@ -95,6 +97,21 @@ def test_the_latex_is_a_table_of_methods_and_settings() -> None:
     assert text.count("{") == text.count("}")
     columns = text.split("\\hline")[2].strip().splitlines()
     assert {line.count("&") for line in columns} == {2}
+
+
+def test_the_latex_has_each_setting_in_full_too() -> None:
+    """What the Markdown has, in letters that plain LaTeX knows: 69 − 70.49 = −1.49, T of 90 and 80 is 85."""
+    late = replace(FEDSSD, rounds=(None, None, 40), lead=pair("fedavg", {0: 75.0, 1: 74.0}, {0: 75.0, 1: 75.0}))
+    text = latex(EXPERIMENTS["table1"], [Side("#K = 2", (FEDAVG, late))])
+    full = text.split("\\begin{tabular}")[2]
+    heads = r"method & ours \% & paper \% & difference & gain over FedAvg [95 \%] & T & paper's T \\"
+    assert full.splitlines()[:3] == ["{lrrrrrr}", "\\hline", heads]
+    assert (
+        r"FedAvg & 69.00 $\pm$ 1.41 (2) & 70.49 $\pm$ 0.23 & $-$1.49 $^\dagger$ $^\ddagger$ & -- & 85 & 100 \\" in full
+    )
+    assert r"& +1.82 $^\dagger$ & +0.50 [$-$5.85, +6.85] & $>$ 100 (1/3) & 33 \\" in full  # 12.706 · 0.7071 / √2 = 6.35
+    assert full.isascii()
+    assert "% ‡: our FedAvg is more than 1 from the published figure." in text
 
 
 CURVES = {

@@ -79,11 +79,13 @@ def train(
 ) -> int:
     """Run everything, write table and curves, print the table, say where things are and what to try next."""
     from fedssd.experiment.many import compare
+    from fedssd.experiment.tracking import tracked, tracker
     from fedssd.report.tables import tabulate
 
     opening = f"{places.many(len(methods), 'method')} × {places.many(len(seeds), 'seed')}"
+    said = opened(f"{opening} on {setting(recipe)}", recipe, methods)
     try:
-        with listening(args.quiet, opened(f"{opening} on {setting(recipe)}", recipe, methods)) as listen:
+        with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
             results = compare(recipe, methods, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None

@@ -113,7 +113,12 @@ def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:
 
 
 def add_speech_flags(group: argparse._ArgumentGroup) -> None:
-    """How much is said."""
+    """How much is said, and to whom."""
+    group.add_argument(
+        "--track",
+        metavar="NAME",
+        help="tell every round to tensorboard, mlflow or wandb, too (needs fedssd[NAME])",
+    )
     group.add_argument("--quiet", action="store_true", help="no progress and no remarks, only the result")
     group.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     group.add_argument("-h", "--help", action="help", help="show this and exit")

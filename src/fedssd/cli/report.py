@@ -46,7 +46,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
     from fedssd.report.html import write_report
-    from fedssd.report.paper import need_matplotlib, write_figures
+    from fedssd.report.paper import FORMATS, need_matplotlib, write_figures
     from fedssd.report.records import look
 
     for folder in args.folders:
@@ -72,7 +72,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
     if args.figures:
-        print(f"{len(written) - 1} figures in {written[1].parent}/")
+        count = (len(written) - 1) // len(FORMATS)
+        print(f"{places.many(count, 'figure')} as PNG and PDF in {file.with_name('figures')}/")
     if found.unfinished:
         print(f"left out: {_under_way(found.unfinished)}", file=sys.stderr)
     _say_damaged(found)
@@ -100,24 +101,34 @@ def _listed(words: Collection[object], between: str = ", ") -> str:
 
 
 def _under_way(runs: Sequence[Path]) -> str:
-    """Which runs have no summary yet, and what goes on with them: of a comparison or a sweep its own folder."""
+    """Which runs have no summary yet, and what goes on with them: of a comparison or a sweep its own folder.
+
+    What ``reproduce`` or ``bench`` began goes on when that is called again.
+    """
     from fedssd.experiment.many import PLAN
+    from fedssd.experiment.reproduce import UNDER_WAY
 
     whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
-    commands = [f"`{places.program()} {shlex.join(['resume', str(folder)])}`" for folder in list(whole)[:NAMED]]
+    known = dict.fromkeys(
+        "the same `fedssd reproduce` or `fedssd bench`"
+        if UNDER_WAY in folder.parts
+        else f"`{places.program()} {shlex.join(['resume', str(folder)])}`"
+        for folder in whole
+    )
+    commands = list(known)[:NAMED]
     state = "is still running or was interrupted" if len(runs) == 1 else "are still running or were interrupted"
     return f"{_listed(runs)} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
 
 
-def leave_report(out: Path, title: str, quiet: bool) -> list[Path]:
-    """The page of the runs in a folder, beside them; what every command that runs something ends with.
+def leave_report(out: Path, title: str, quiet: bool, further: Sequence[Path] = ()) -> list[Path]:
+    """The page of the runs in a folder, beside them, and of ``further`` ones; what every command that runs ends with.
 
     Damaged runs are left out and named; where no other is there, there is no page.
     """
     from fedssd.report.html import write_report
     from fedssd.report.records import look
 
-    found = look([out])
+    found = look([out, *further])
     if not quiet:
         _say_damaged(found)
-    return [write_report([out], out / NAME, title)] if found.records else []
+    return [write_report([out, *further], out / NAME, title)] if found.records else []

@@ -73,7 +73,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.cells import cells_of, places_of
-    from fedssd.experiment.finished import finished_runs
+    from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.paper import EVERYTHING, STUDY, experiments
     from fedssd.experiment.reproduce import alone
     from fedssd.report.paper import need_matplotlib, write_figures
@@ -106,11 +106,13 @@ def main(args: argparse.Namespace) -> int:
     out = _folder(args.out, small)
     with alone(out):
         ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet)
-        written = _write(wanted, found, range(count), methods, out, args.reuse, "digits" if small else "")
-    pages = leave_report(out, f"{args.name}{' on digits' if small else ''}", args.quiet)
+        done = finished_cells([out, *args.reuse])
+        written = _write(wanted, found, range(count), methods, out, done, "digits" if small else "")
+    reused = [run for cell in cells if (run := done.get(cell.key)) and out.resolve() not in run.resolve().parents]
+    pages = leave_report(out, f"{args.name}{' on digits' if small else ''}", args.quiet, reused)
     written += pages
     if pages and args.figures:
-        written += write_figures([out], out / "figures")
+        written += write_figures([out, *reused], out / "figures")
     if args.json:
         print(json.dumps({"folder": str(out), "ran": ran, "written": [str(path) for path in written]}))
         return 0
@@ -175,17 +177,15 @@ def _write(
     seeds: Sequence[int],
     methods: Sequence[str] | None,
     out: Path,
-    reuse: Sequence[Path],
+    done: Mapping[str, Path],
     stand_in: str,
 ) -> list[Path]:
-    """The tables as Markdown, CSV and LaTeX; of figures the numbers behind them."""
+    """The tables as Markdown, CSV and LaTeX; figures as SVG, and the numbers behind them."""
     from fedssd.experiment.cells import cells_of, split_counts
-    from fedssd.experiment.finished import finished_cells
-    from fedssd.report import figure_data, reproduction
+    from fedssd.report import figure_data, figure_pictures, reproduction
     from fedssd.report.records import read
     from fedssd.report.split_picture import split_picture
 
-    done = finished_cells([out, *reuse])
     texts: dict[str, str] = {}
     for experiment in wanted:
         columns, name = found[experiment.name], experiment.name
@@ -196,7 +196,10 @@ def _write(
         elif name in figure_data.OF_RUNS:
             cells = [(p.column.title, cell) for p in columns for cell in cells_of(p, seeds, methods)]
             runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
-            texts[f"{name}.csv"] = figure_data.OF_RUNS[name](runs)
+            headed = [(reproduction.heading(title, stand_in), run) for title, run in runs]
+            texts[f"{name}.csv"] = figure_data.OF_RUNS[name](headed)
+            if picture := figure_pictures.OF_RUNS[name](runs, stand_in):
+                texts[f"{name}.svg"] = picture
         else:
             sides = reproduction.compare_with_paper(columns, done, seeds, methods, stand_in)
             texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides)}"

@@ -57,10 +57,11 @@ def main(args: argparse.Namespace) -> int:
 def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str) -> int:
     """Run a recipe into a folder, or go on with it there, and say how it went."""
     from fedssd.experiment.run import run_recipe
+    from fedssd.experiment.tracking import tracked, tracker
 
     try:
         opening = opened(f"{recipe.method} on {setting(recipe)}", recipe, [recipe.method])
-        with listening(args.quiet, opening) as listen:
+        with listening(args.quiet, opening) as show, tracked(tracker(args.track), out, show) as listen:
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None

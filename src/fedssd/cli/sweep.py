@@ -80,11 +80,13 @@ def train(
 ) -> int:
     """Run every cell, write and print the table."""
     from fedssd.experiment.many import sweep
+    from fedssd.experiment.tracking import tracked, tracker
 
     count = math.prod(map(len, grid.values()))
     opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"
+    said = opened(opening, recipe, [recipe.method], grid)
     try:
-        with listening(args.quiet, opened(opening, recipe, [recipe.method], grid)) as listen:
+        with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
             cells = sweep(recipe, grid, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
         raise places.interrupted(error, out) from None

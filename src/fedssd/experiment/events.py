@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Line = dict[str, Any]  # one round's record
@@ -16,6 +17,7 @@ class Event(NamedTuple):
     total: int
     line: Line | None = None
     note: str = ""
+    folder: Path | None = None  # of the run whose round ended, where it is written to one
 
 
 Listener = Callable[[Event], None]

@@ -156,7 +156,7 @@ def load_recipe(
         refuse_unused(final, overrides, others)
         return check(final, others)
     except UserError as error:
-        if path is not None and str(error) == _mistake(recipe, others):
+        if path is not None and str(error) == _mistake(recipe, others) != _mistake(Recipe(), others):
             raise UserError(f"{where}: {error}") from None
         raise
 

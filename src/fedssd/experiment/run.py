@@ -118,7 +118,8 @@ def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> 
                 notes = [_divergence(run, line)] if _diverged_now(run) else []
                 for note in [*notes, *newly_missing(run.name, run.lines)]:
                     listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=note))
-                listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line))
+                where = run.folder.path if run.folder else None
+                listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line, folder=where))
         with unbroken():
             keeper.keep()
             keeper.conclude()

@@ -31,7 +31,8 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     records, repeats = once_per_seed(setting.records)
     names = list(dict.fromkeys(record.summary["method"] for record in records))
     lines = {name: [record for record in records if record.summary["method"] == name] for name in names}
-    drawn = _drawn_first(lines)
+    leads = {name: pair for pair, name in _leaders(lines).items()}
+    drawn = _drawn_first(lines, list(leads))
     ordered = [*drawn, *(name for name in names if name not in drawn)]  # no two of those drawn at first look alike
     pairs = dict(zip(ordered, colours(ordered), strict=True))
     shown = _shown_names(names)
@@ -42,7 +43,13 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
         "classes": first.header.get("classes") or _numbered(first),
         "table": _table(records, repeats, setting),
         "methods": [
-            {"id": name, "name": shown[name], "drawn": name in drawn, **line_content(pairs[name], lines[name], every)}
+            {
+                "id": name,
+                "name": shown[name],
+                "drawn": name in drawn,
+                "leads": leads.get(name),
+                **line_content(pairs[name], lines[name], every),
+            }
             for name in names
         ],
         "splits": _splits(records),
@@ -50,19 +57,26 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     }
 
 
-def _drawn_first(lines: Mapping[str, Sequence[Record]]) -> list[str]:
-    """The lines to look at first: of each pair of halves the plain one, else its best, then the best of all."""
+def _leaders(lines: Mapping[str, Sequence[Record]]) -> dict[str, str]:
+    """Of each pair of halves, such as FedSSD at several strengths, the line to look at: the plain, else the best."""
+    best = _best_first(lines)
+    pairs = {name: pair_name(halves_of(runs[0])) for name, runs in lines.items()}
+    return {
+        pair: pair if pair in lines else next(name for name in best if pairs[name] == pair)
+        for pair in dict.fromkeys(pairs.values())
+    }
 
+
+def _drawn_first(lines: Mapping[str, Sequence[Record]], leaders: Sequence[str]) -> list[str]:
+    """The lines to look at first: those that lead their pair, then the best of all."""
+    return [*leaders, *(name for name in _best_first(lines) if name not in leaders)][:DRAWN]
+
+
+def _best_first(lines: Mapping[str, Sequence[Record]]) -> list[str]:
     def final(name: str) -> float:
         return fmean(float(record.summary["final"]["acc"]) for record in lines[name])
 
-    best = sorted(lines, key=final, reverse=True)
-    pairs = {name: pair_name(halves_of(runs[0])) for name, runs in lines.items()}
-    leaders = [
-        pair if pair in lines else next(name for name in best if pairs[name] == pair)
-        for pair in dict.fromkeys(pairs.values())
-    ]
-    return [*leaders, *(name for name in best if name not in leaders)][:DRAWN]
+    return sorted(lines, key=final, reverse=True)
 
 
 def _shown_names(names: Sequence[str]) -> dict[str, str]:

@@ -52,18 +52,27 @@ def by_class(runs: Titled) -> str:
 
 
 def confusion(runs: Titled) -> str:
-    """Test samples by true and called class: the global model sent in the last round, and client 8 after training."""
+    """Test samples by true and called class: the global model sent in the last round, and client 8 after training.
+
+    Before them the training samples that client holds, by class.
+    """
     rows = []
     for title, run in runs:
         found = {line["round"]: line["confusion"] for line in run.rounds if "confusion" in line}
         last = max(found, default=0)
-        models = [("global", found.get(last - 1, {}).get("global"))]
+        models = [("data", _diagonal(run.header.get("counts", [])[int(CLIENT) :][:1]))]
+        models += [("global", found.get(last - 1, {}).get("global"))]
         models += [(f"client {CLIENT}", found.get(last, {}).get("local", {}).get(CLIENT))]
         for model, matrix in models:
             for true, counts in enumerate(matrix or []):
                 for called, count in enumerate(counts):
                     rows.append((title, run.recipe["method"], run.summary["seed"], model, true, called, count))
     return _csv("setting method seed model true called count", rows)
+
+
+def _diagonal(held: Sequence[Sequence[int]]) -> list[list[int]]:
+    """What a client holds as a matrix, its samples being called what they are; none for a client that is not there."""
+    return [[count * (place == at) for at in range(len(one))] for one in held for place, count in enumerate(one)]
 
 
 def distribution(splits: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> str:

@@ -174,7 +174,7 @@ def panel(
 ) -> list[str]:
     """One plot over the rounds; ``row`` tells those apart that a document moves to another row."""
     x = _round_scale(curves, left)
-    parts = [text(left, TOP - 14, title, "panel"), *_axes(x, y)]
+    parts = [text(left, TOP - 14, title, "panel"), *axes(x, y)]
     drawn = sorted(curves, key=lambda curve: curve.method == HERO)  # the method of the house on top
     name = f"clip{left:.0f}" + (f"-{row}" if row else "")
     parts.append(
@@ -186,7 +186,8 @@ def panel(
     return [*parts, "</g>", *_end_labels(drawn, x, y, methods, labels)]
 
 
-def _axes(x: Scale, y: Scale) -> list[str]:
+def axes(x: Scale, y: Scale, across: str = "round") -> list[str]:
+    """Both axes with their numbers, and what goes across."""
     parts = []
     for tick in y.ticks:
         parts.append(f'<line class="grid" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
@@ -194,7 +195,7 @@ def _axes(x: Scale, y: Scale) -> list[str]:
     parts.append(f'<line class="axis" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y.start:.1f}" y2="{y.start:.1f}"/>')
     for tick in x.ticks:
         parts.append(text(x(tick), y.start + 18, f"{tick:g}", "tick middle"))
-    return [*parts, text((x.start + x.end) / 2, y.start + 38, "round", "tick middle")]
+    return [*parts, text((x.start + x.end) / 2, y.start + 38, across, "tick middle")]
 
 
 def _points(curve: Curve, values: Sequence[float], x: Scale, y: Scale) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 COLUMN = 3.4  # inches
 SAMPLE, LETTER, ROW = 0.4, 0.055, 0.15  # inches of a name: the line before it, each letter, its row
 FORMATS = ("png", "pdf")
+DASHES, MARKERS = ("-", "--", ":", "-."), ("o", "x", "^", "s")
 STYLE = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -38,7 +40,7 @@ def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
     need_matplotlib()
     import matplotlib
 
-    found = [setting_content(setting) for setting in settings(collect(folders))]
+    found = [_told_apart(setting_content(setting)) for setting in settings(collect(folders))]
     written: list[Path] = []
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         for content in found:
@@ -49,6 +51,16 @@ def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
                 if figure is not None:
                     written += _save(figure, place / name)
     return written
+
+
+def _told_apart(content: Content) -> Content:
+    """Of lines that share a colour, as there are not colours enough for all, the second is dashed, the third dotted."""
+    before = Counter[str]()
+    methods = []
+    for method in content["methods"]:
+        methods.append({**method, "style": before[method["light"]] % len(DASHES)})
+        before[method["light"]] += 1
+    return {**content, "methods": methods}
 
 
 def need_matplotlib() -> None:
@@ -84,7 +96,7 @@ def _curves(key: str, title: str) -> Callable[[Content], Figure | None]:
         for method in methods:
             rounds, mean, std = (method[key][part] for part in ("rounds", "mean", "std"))
             percent, spread = [v / 100 for v in mean], [v / 100 for v in std]
-            axes.plot(rounds, percent, color=method["light"], label=method["name"])
+            axes.plot(rounds, percent, **_line(method))
             low, high = ([m + sign * s for m, s in zip(percent, spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(rounds, low, high, color=method["light"], alpha=0.12, linewidth=0)
         _begin_above_the_start(axes, methods, key)
@@ -136,7 +148,8 @@ def _forgetting(content: Content) -> Figure | None:
     for method in methods:
         pairs = _local_and_global(method).values()
         local, ours = [local / 100 for local, _ in pairs], [reached / 100 for _, reached in pairs]
-        axes.scatter(local, ours, s=5, color=method["light"], label=method["name"], linewidths=0)
+        look = {"color": method["light"], "marker": MARKERS[method["style"]], "label": method["name"]}
+        axes.scatter(local, ours, s=5, linewidths=0.7 if method["style"] else 0, **look)
     low = max(axes.get_xlim()[0], axes.get_ylim()[0])
     high = min(axes.get_xlim()[1], axes.get_ylim()[1])
     if high > low:
@@ -158,14 +171,24 @@ def _gap(content: Content) -> Figure | None:
     figure, ((axes,),) = _sheet()
     for method in methods:
         gaps = {number: (reached - local) / 100 for number, (local, reached) in _local_and_global(method).items()}
-        axes.plot(list(gaps), list(gaps.values()), color=method["light"], label=method["name"])
+        axes.plot(list(gaps), list(gaps.values()), **_line(method))
     return _labelled(figure, axes, "round", "global less local, points")
 
 
 def _last(content: Content, key: str) -> Content | None:
     """FedSSD where it has this, else the last method that does."""
     having: list[Content] = [method for method in content["methods"] if key in method]
-    return next((method for method in having if method["id"] == "fedssd"), having[-1] if having else None)
+    return _leading(having, "fedssd") or (having[-1] if having else None)
+
+
+def _leading(methods: Sequence[Content], name: str) -> Content | None:
+    """Of a method's lines, such as FedSSD at several strengths, the one to look at first."""
+    return next((method for method in methods if name in (method["leads"], method["id"])), None)
+
+
+def _line(method: Content) -> dict[str, Any]:
+    """How a line is drawn, and its name."""
+    return {"color": method["light"], "linestyle": DASHES[method["style"]], "label": method["name"]}
 
 
 def _classes(content: Content) -> Figure | None:
@@ -232,7 +255,7 @@ def _distilled(content: Content) -> Figure | None:
         for method in methods:
             if name in method["distilled"]:
                 line = method["distilled"][name]
-                one.plot(line["rounds"], line["mean"], color=method["light"], label=method["name"])
+                one.plot(line["rounds"], line["mean"], **_line(method))
         one.set_ylabel(titles[name])
     axes[-1][0].set_xlabel("round")
     return _named(figure, axes[-1][0])  # the last panel has every method with a teacher
@@ -254,7 +277,7 @@ def _split(content: Content) -> Figure | None:
 
 def _confusion(content: Content) -> Figure | None:
     having = [method for method in content["methods"] if method.get("confusion", {}).get("local")]
-    chosen = [method for method in having if method["id"] in ("fedavg", "fedssd")] or having[:2]
+    chosen = [method for name in ("fedavg", "fedssd") if (method := _leading(having, name))] or having[:2]
     if not chosen:
         return None
     clients = list(chosen[0]["confusion"]["local"])
@@ -276,7 +299,7 @@ def _cost(key: str, scale: float, title: str) -> Callable[[Content], Figure | No
         figure, ((axes,),) = _sheet()
         for method in content["methods"]:
             cost, percent = [v * scale for v in method[key]], [v / 100 for v in method["global"]["mean"]]
-            axes.plot(cost, percent, color=method["light"], label=method["name"])
+            axes.plot(cost, percent, **_line(method))
         _begin_above_the_start(axes, content["methods"], "global")
         return _labelled(figure, axes, title, "global accuracy, %")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,7 +81,12 @@ class Side:
     @property
     def heading(self) -> str:
         """The paper's column, and what it was run on in its stead."""
-        return f"{self.title}, on {self.stand_in} in its stead" if self.stand_in else self.title
+        return heading(self.title, self.stand_in)
+
+
+def heading(title: str, stand_in: str) -> str:
+    """A column's title, and what it was run on in its stead."""
+    return f"{title}, on {stand_in} in its stead" if stand_in else title
 
 
 def compare_with_paper(
@@ -142,15 +148,21 @@ def markdown(sides: Sequence[Side]) -> str:
 
 
 def _section(side: Side) -> str:
+    heads, rows = _shown(side)
+    title = f"**{side.title}**{side.heading.removeprefix(side.title)}"
+    return "\n".join([title, "", table(heads, rows), *(f"{note}." for note in notes(side)), ""])
+
+
+def _shown(side: Side) -> tuple[list[str], list[list[str]]]:
+    """A column of the paper as a table of its own: what is known of every cell."""
     printed = any(cell.theirs for cell in side.cells)
-    compared = printed and not side.stand_in
     columns: dict[str, Callable[[Compared], str]] = {
         "method": lambda cell: NAMES.get(cell.method, cell.method),
         "ours %": ours,
     }
     if printed:
         columns["paper %"] = theirs
-    if compared:
+    if printed and not side.stand_in:
         columns["difference"] = difference
     if any(cell.lead.gains for cell in side.cells):
         columns["gain over FedAvg [95 %]"] = lambda cell: interval(cell.lead)
@@ -160,9 +172,7 @@ def _section(side: Side) -> str:
         columns["T"] = rounds
     if any(cell.theirs and cell.theirs.rounds for cell in side.cells):
         columns["paper's T"] = _their_rounds
-    title = f"**{side.title}**{side.heading.removeprefix(side.title)}"
-    shown = table(list(columns), [[show(cell) for show in columns.values()] for cell in side.cells])
-    return "\n".join([title, "", shown, *(f"{note}." for note in notes(side, compared)), ""])
+    return list(columns), [[show(cell) for show in columns.values()] for cell in side.cells]
 
 
 def ours(cell: Compared) -> str:
@@ -201,9 +211,9 @@ def difference(cell: Compared) -> str:
     return f"{cell.difference:+.2f}{' †' if cell.stands_out else ''}{' ⚑' if cell.far_off else ''}"
 
 
-def notes(side: Side, compared: bool) -> list[str]:
+def notes(side: Side) -> list[str]:
     """What a reader must know to read a column."""
-    found = []
+    found, compared = [], not side.stand_in and any(cell.theirs for cell in side.cells)
     if any(cell.accuracies for cell in side.cells):
         found.append("Ours: mean ± standard deviation (seeds)")
     if any(cell.lead.half_width is not None for cell in side.cells):
@@ -234,7 +244,7 @@ def as_csv(sides: Sequence[Side]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     heads = (
         "setting method seeds accuracy std rounds reached paper_accuracy paper_std paper_rounds difference "
-        "less_fedavg half_width paper_less_fedavg stands_out"
+        "less_fedavg half_width paper_less_fedavg stands_out far_off"
     )
     writer.writerow(heads.split())
     for side in sides:
@@ -245,13 +255,13 @@ def as_csv(sides: Sequence[Side]) -> str:
             lead = [fmean(cell.lead.gains) if cell.lead.gains else None, cell.lead.half_width, cell.published_lead]
             known = (*numbers, found.times, *paper, None if side.stand_in else cell.difference, *lead)
             figures = ["" if n is None else f"{n:.10g}" for n in known]
-            stands_out = "" if side.stand_in else int(cell.stands_out)
-            writer.writerow([side.heading, cell.method, len(cell.accuracies), *figures, stands_out])
+            marks = ["", ""] if side.stand_in else [int(cell.stands_out), int(cell.far_off)]
+            writer.writerow([side.heading, cell.method, len(cell.accuracies), *figures, *marks])
     return file.getvalue()
 
 
 def latex(experiment: Experiment, sides: Sequence[Side]) -> str:
-    """One table: methods × settings, ours and the paper's in brackets, which is left out where a dataset stands in."""
+    """Methods × settings, ours and in brackets the paper's unless a dataset stands in; then each setting in full."""
     methods = dict.fromkeys(cell.method for side in sides for cell in side.cells)
     heads = " & ".join(["Method", *(_escaped(side.heading) for side in sides)])
     stand_in = next((side.stand_in for side in sides if side.stand_in), "")
@@ -267,7 +277,18 @@ def latex(experiment: Experiment, sides: Sequence[Side]) -> str:
         found = [(side, next((cell for cell in side.cells if cell.method == method), None)) for side in sides]
         texts = ["" if cell is None else _latex_cell(cell, bool(side.stand_in)) for side, cell in found]
         lines.append(" & ".join([_escaped(NAMES.get(method, method)), *texts]) + " \\\\")
-    return "\n".join([*lines, "\\hline", "\\end{tabular}", ""])
+    return "\n".join([*lines, "\\hline", "\\end{tabular}", "", *map(_latex_in_full, sides)])
+
+
+def _latex_in_full(side: Side) -> str:
+    """All that the page shows of a setting, with differences, gains and T; of a stand-in without the paper's."""
+    heads, rows = _shown(side)
+    kept = [place for place, head in enumerate(heads) if not (side.stand_in and head.startswith("paper"))]
+    lines = [" & ".join(_escaped(row[place]) for place in kept) + " \\\\" for row in (heads, *rows)]
+    comments = [f"% {text}." for text in (side.heading, *notes(side))]
+    comments = [text.replace("⚑", "‡") for text in comments]  # as the mark is in LaTeX
+    opening = [f"\\begin{{tabular}}{{l{'r' * (len(kept) - 1)}}}", "\\hline", lines[0], "\\hline"]
+    return "\n".join([*comments, *opening, *lines[1:], "\\hline", "\\end{tabular}", ""])
 
 
 def _latex_cell(cell: Compared, alone: bool) -> str:
@@ -280,7 +301,8 @@ def _latex_cell(cell: Compared, alone: bool) -> str:
 
 def _escaped(text: str) -> str:
     special = {"#": "\\#", "δ": "$\\delta$", "α": "$\\alpha$", "_": "\\_", "&": "\\&", "%": "\\%"}
-    return "".join(special.get(letter, letter) for letter in text)
+    special |= {"±": "$\\pm$", "†": "$^\\dagger$", "⚑": "$^\\ddagger$", "–": "--", ">": "$>$", "*": "$^*$"}
+    return re.sub(r"(?<!\w)-(?=\d)", "$-$", "".join(special.get(letter, letter) for letter in text))
 
 
 def section(experiment: Experiment, done: Mapping[str, Path], seeds: Sequence[int]) -> str:

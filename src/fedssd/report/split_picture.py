@@ -1,64 +1,56 @@
-"""Who holds what as one hand-made SVG: clients across, classes down, the stronger the colour the more samples."""
+"""Shaded grids as one hand-made SVG, such as who holds what: the stronger the colour, the more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
+from typing import NamedTuple
+
+from fedssd.report.svg import sheet, text
 
 PANEL, SPACE, LEFT, TOP, BOTTOM = 260.0, 56.0, 48.0, 46.0, 46.0
 LABELS = 10  # at most so many numbers along a side
+LIGHT = """.cell { fill: #0b62b8; shape-rendering: crispEdges }
+.frame { fill: none; stroke: #9aa3af }"""
+DARK = ".cell { fill: #58a6f0 }"
+
+
+class Grid(NamedTuple):
+    """One panel: numbers by what goes across and what goes down."""
+
+    title: str
+    values: Sequence[Sequence[float]]  # [across, down]
+    across: str
+    first: int = 0  # the number of what stands at the left
+    most: float = 0.0  # what has the full colour; 0: the greatest of the values
 
 
 def split_picture(splits: Sequence[tuple[str, Sequence[Sequence[int]]]]) -> str:
     """A panel for each titled split, given as samples by client and class."""
-    width = LEFT + len(splits) * (PANEL + SPACE)
-    height = TOP + PANEL + BOTTOM
-    panels = [_panel(LEFT + n * (PANEL + SPACE), title, counts) for n, (title, counts) in enumerate(splits)]
-    return DOCUMENT.format(width=width, height=height, body="\n".join(panels))
+    return grids("Training samples by client and class", [Grid(title, counts, "client") for title, counts in splits])
 
 
-def _panel(left: float, title: str, counts: Sequence[Sequence[int]]) -> str:
-    clients, classes = len(counts), len(counts[0])
-    across, down = PANEL / clients, PANEL / classes
-    most = max(max(held) for held in counts) or 1
-    parts = [f'<text class="title" x="{left}" y="{TOP - 16}">{escape(title)}</text>']
-    for client, held in enumerate(counts):
-        for number, count in enumerate(held):
-            if count:
+def grids(title: str, panels: Sequence[Grid]) -> str:
+    """The panels side by side."""
+    width, height = LEFT + len(panels) * (PANEL + SPACE), TOP + PANEL + BOTTOM
+    body = [part for n, panel in enumerate(panels) for part in _panel(LEFT + n * (PANEL + SPACE), panel)]
+    return sheet(width, height, title, LIGHT, DARK, body)
+
+
+def _panel(left: float, grid: Grid) -> list[str]:
+    columns, rows = len(grid.values), len(grid.values[0])
+    across, down = PANEL / columns, PANEL / rows
+    most = grid.most or max(map(max, grid.values)) or 1
+    parts = [text(left, TOP - 16, grid.title, "panel")]
+    for column, held in enumerate(grid.values):
+        for row, value in enumerate(held):
+            if value:
                 parts.append(
-                    f'<rect class="cell" x="{left + client * across:.2f}" y="{TOP + number * down:.2f}" '
-                    f'width="{across:.2f}" height="{down:.2f}" fill-opacity="{count / most:.3f}"/>'
+                    f'<rect class="cell" x="{left + column * across:.2f}" y="{TOP + row * down:.2f}" '
+                    f'width="{across:.2f}" height="{down:.2f}" fill-opacity="{value / most:.3f}"/>'
                 )
     parts.append(f'<rect class="frame" x="{left}" y="{TOP}" width="{PANEL}" height="{PANEL}"/>')
-    for client in range(0, clients, -(-clients // LABELS)):
-        x = left + (client + 0.5) * across
-        parts.append(f'<text class="middle" x="{x:.1f}" y="{TOP + PANEL + 16}">{client}</text>')
-    for number in range(0, classes, -(-classes // LABELS)):
-        y = TOP + (number + 0.5) * down + 4
-        parts.append(f'<text class="end" x="{left - 6}" y="{y:.1f}">{number}</text>')
-    parts.append(f'<text class="middle" x="{left + PANEL / 2}" y="{TOP + PANEL + 36}">client</text>')
-    return "\n".join(parts)
-
-
-DOCUMENT = """<svg xmlns="http://www.w3.org/2000/svg" role="img"
-     viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">
-<title>Training samples by client and class</title>
-<style>
-text {{ font: 12px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #5b6472 }}
-.title {{ font-size: 15px; font-weight: 600; fill: #1f2430 }}
-.middle {{ text-anchor: middle }}
-.end {{ text-anchor: end }}
-.cell {{ fill: #0b62b8; shape-rendering: crispEdges }}
-.frame {{ fill: none; stroke: #9aa3af }}
-.paper {{ fill: #ffffff }}
-@media (prefers-color-scheme: dark) {{
-text {{ fill: #a3abb8 }}
-.title {{ fill: #e6e9ef }}
-.cell {{ fill: #58a6f0 }}
-.paper {{ fill: #12151b }}
-}}
-</style>
-<rect class="paper" width="{width:.0f}" height="{height:.0f}" rx="8"/>
-{body}
-</svg>
-"""
+    for column in range(0, columns, -(-columns // LABELS)):
+        parts.append(text(left + (column + 0.5) * across, TOP + PANEL + 16, str(grid.first + column), "tick middle"))
+    for row in range(0, rows, -(-rows // LABELS)):
+        parts.append(text(left - 6, TOP + (row + 0.5) * down + 4, str(row), "tick end"))
+    return [*parts, text(left + PANEL / 2, TOP + PANEL + 36, grid.across, "tick middle")]

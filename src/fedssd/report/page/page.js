@@ -115,7 +115,10 @@
       svg.addEventListener("pointerdown", move);
     }
   }
-  const hero = line => line.method.id === (setting().methods.find(method => method.id.includes(".py:"))?.id ?? "fedssd") ? "line hero" : "line";
+  // Of a method's lines, such as FedSSD at several strengths, the one to look at first.
+  const leading = (methods, name) => methods.find(method => method.leads === name || method.id === name)?.id;
+  const own = methods => methods.find(method => method.id.includes(".py:"))?.id;  // a user's method is what they want to see
+  const hero = line => line.method.id === (own(setting().methods) ?? leading(setting().methods, "fedssd")) ? "line hero" : "line";
   function extent(values) {
     let low = Infinity, high = -Infinity;
     for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
@@ -395,7 +398,7 @@
     const select = byId(id), before = select.value;
     select.textContent = "";
     for (const method of methods) select.append(element("option", { value: method.id }, method.name));
-    const wanted = [before, preferred, otherwise].find(id => methods.some(method => method.id === id));
+    const wanted = [before, leading(methods, preferred), otherwise].find(id => methods.some(method => method.id === id));
     if (wanted !== undefined) select.value = wanted;
   }
   function chips() {
@@ -537,9 +540,8 @@
     fill("class-method", has("classes"), "fedssd");
     fill("credibility-method", has("credibility"), "fedssd");
     const matrices = has("confusion").filter(method => Object.keys(method.confusion.local).length);
-    const own = matrices.find(method => method.id.includes(".py:"));  // a user's method is what they want to see
     fill("confusion-one", matrices, "fedavg", matrices[0]?.id);
-    fill("confusion-other", matrices, own?.id ?? "fedssd");
+    fill("confusion-other", matrices, own(matrices) ?? "fedssd");
     const clients = matrices.length ? Object.keys(matrices[0].confusion.local) : [];
     byId("confusion-client").replaceChildren(...clients.map(client => element("option", { value: client }, client)));
     if (clients.includes("8")) byId("confusion-client").value = "8";  // the client the paper shows
