@@ -3,8 +3,9 @@
 A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
 is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
 `<!-- study: NAME -->` for a block of the study, as far as results/ holds runs of it, and `<!-- numbers: METHOD -->` for
-all that results/ holds of a method outside the study. Two files are written from the study as a whole: what it chose,
-which comes with fedssd, and its figure. With `--check` nothing is written and what is stale is named.
+all that results/ holds of a method outside the study. What the study chose, which comes with fedssd, is written from it
+as a whole; figures, the study's and the paper's, are files of docs/images. With `--check` nothing is written and what
+is stale is named.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fedssd.report.study import Page
 
 SEEDS = range(10)  # as many as anybody has run
+FIGURE_SEEDS = range(3)  # as many as `fedssd reproduce` has unless told otherwise
 BLOCK = re.compile(r"(<!-- (table|reproduction|numbers|study): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CHOSEN, IMAGES = ROOT / "recipes" / "study" / "chosen.toml", ROOT / "docs" / "images"
 
@@ -44,8 +46,11 @@ def table(kind: str, name: str) -> str:
     if kind == "study":
         return study().blocks[name]()
     from fedssd.experiment.paper import EXPERIMENTS
+    from fedssd.report import kept
     from fedssd.report.reproduction import section
 
+    if name == "kept":
+        return kept.section(study().results.done, SEEDS)
     return section(EXPERIMENTS[name], study().results.done, SEEDS)
 
 
@@ -73,7 +78,22 @@ def files() -> dict[Path, str]:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")]
     found = {page: rendered(page.read_text(encoding="utf-8")) for page in pages}
     found[CHOSEN] = study().study.choices(study().results).to_toml()
-    return found | {IMAGES / name: picture for name, picture in study().figures().items()}
+    return found | {IMAGES / name: picture for name, picture in (study().figures() | figures()).items()}
+
+
+def figures() -> dict[str, str]:
+    """The paper's figures of runs, as `fedssd reproduce` draws them; those of which all settings have run."""
+    from fedssd.experiment.cells import places_of
+    from fedssd.experiment.paper import EXPERIMENTS
+    from fedssd.report import figure_data, figure_pictures
+
+    found = {}
+    for name, draw in figure_pictures.OF_RUNS.items():
+        places = places_of(EXPERIMENTS[name], {})
+        runs = figure_data.runs_of(places, study().results.done, FIGURE_SEEDS)
+        if {title for title, _ in runs} == {place.column.title for place in places}:
+            found[f"{name}.svg"] = draw(runs, "")
+    return found
 
 
 def main() -> int:

@@ -181,9 +181,8 @@ def _write(
     stand_in: str,
 ) -> list[Path]:
     """The tables as Markdown, CSV and LaTeX; figures as SVG, and the numbers behind them."""
-    from fedssd.experiment.cells import cells_of, split_counts
+    from fedssd.experiment.cells import split_counts
     from fedssd.report import figure_data, figure_pictures, reproduction
-    from fedssd.report.records import read
     from fedssd.report.split_picture import split_picture
 
     texts: dict[str, str] = {}
@@ -194,8 +193,7 @@ def _write(
             texts[f"{name}.csv"] = figure_data.distribution(splits)
             texts[f"{name}.svg"] = split_picture(splits)
         elif name in figure_data.OF_RUNS:
-            cells = [(p.column.title, cell) for p in columns for cell in cells_of(p, seeds, methods)]
-            runs = [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
+            runs = figure_data.runs_of(columns, done, seeds, methods)
             headed = [(reproduction.heading(title, stand_in), run) for title, run in runs]
             texts[f"{name}.csv"] = figure_data.OF_RUNS[name](headed)
             if picture := figure_pictures.OF_RUNS[name](runs, stand_in):

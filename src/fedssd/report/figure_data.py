@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from fedssd.report.records import Record
+from fedssd.experiment.cells import Place, cells_of
+from fedssd.report.records import Record, read
 
 Titled = Sequence[tuple[str, Record]]  # runs with the title of their setting
 CLIENT = "8"  # whose confusion matrices the paper shows
+
+
+def runs_of(
+    places: Iterable[Place], done: Mapping[str, Path], seeds: Sequence[int], methods: Sequence[str] | None = None
+) -> list[tuple[str, Record]]:
+    """The finished runs behind a figure, each with the title of its setting."""
+    cells = [(place.column.title, cell) for place in places for cell in cells_of(place, seeds, methods)]
+    return [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
 
 
 def _csv(heads: str, rows: Iterable[Sequence[Any]]) -> str:

@@ -1,0 +1,64 @@
+"""What client 8 keeps of the global model: the paper's figure of confusion matrices as numbers, for every method.
+
+The paper says of its client 8 which classes local training learns and of which FedSSD preserves what the global model
+knows; in a split like it, the client holds the first and hardly any of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from fedssd.experiment.cells import Place, cells_of, places_of
+from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
+from fedssd.report.figure_data import CLIENT
+from fedssd.report.figures import NAMES
+from fedssd.report.markdown import table
+from fedssd.report.records import Record, read
+from fedssd.report.wording import spread
+
+LOCAL, GLOBAL = (0, 3, 4, 5, 8), (1, 2, 6, 7)  # what the paper says is learnt, and what is preserved
+
+
+def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
+    """Recall of client 8's model and of the global one in the last round, for Table 1's methods and Table 3's."""
+    first = [place for place in places_of(EXPERIMENTS["table1"], {}) if place.column.recipe == CIFAR10.recipe]
+    places = [*first, *places_of(EXPERIMENTS["table3"], {})]
+    rows, shown = [], set[str]()
+    for place in places:
+        for method in place.column.methods:
+            cells = [cell for cell in cells_of(place, seeds, (method,)) if cell.key in done]
+            runs = [run for cell in cells if _recalls(run := read(done[cell.key]))]
+            if runs and cells[0].key not in shown:  # a cell of two tables is shown once
+                shown.update(cell.key for cell in cells)
+                rows.append([_named(place, method), *_figures(runs)])
+    words = [", ".join(map(str, classes)) for classes in (GLOBAL, LOCAL)]
+    heads = ("method", f"client {CLIENT} keeps of {words[0]}, %", f"knows of {words[1]}, %")
+    return table((*heads, f"global model of {words[0]}, %", f"of {words[1]}, %"), rows)
+
+
+def _named(place: Place, method: str) -> str:
+    name = NAMES.get(method, method.upper())
+    return name if place.column.recipe == CIFAR10.recipe else f"{name}, {place.column.title}"
+
+
+def _figures(runs: Sequence[Record]) -> list[str]:
+    found = [_recalls(run) for run in runs]
+    return [spread([100 * fmean(one[who][k] for k in classes) for one in found]) for who, classes in ORDER]
+
+
+ORDER = (("client", GLOBAL), ("client", LOCAL), ("global", GLOBAL), ("global", LOCAL))
+
+
+def _recalls(run: Record) -> dict[str, list[float]]:
+    """By class, of the client's model after local training and of the global one; empty where neither is recorded."""
+    matrices = run.rounds[-1].get("confusion", {})
+    client = matrices.get("local", {}).get(CLIENT)
+    if client is None:
+        return {}
+    return {"client": _recall(client), "global": _recall(matrices["global"])}
+
+
+def _recall(matrix: Sequence[Sequence[int]]) -> list[float]:
+    return [row[place] / sum(row) for place, row in enumerate(matrix)]
