@@ -75,7 +75,7 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     assert f"  | FedSSD, M_max best over all columns | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in text
     heads, _, *rows = found.blocks["columns"]().splitlines()
     assert heads == ("| column | FedAvg % | `fedssd.m_max=0.01` | `fedssd.m_max=0.1` **chosen** | `fedssd.m_max=0.5` |")
-    level, more = "+0.00 [+0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
+    level, more = "+0.00 [-0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
     assert rows[0] == f"| #K = 2 | 60.00 ± 0.00 (3) | {level} | {more} | -2.00 [-2.00, -2.00] * |"
     assert rows[-1] == "| mean of the columns | 60.00 | +0.00 | +0.10 | -1.40 |"  # (1 - 4 · 2) / 5
     for said in (answer(found), short_answer(found)):
