@@ -36,7 +36,23 @@ def profile(evidence: Evidence) -> str:
     heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
     if chosen is None and not any_run(rows[:-1], 1):
         return f"{NOT_RUN.capitalize()}.\n"
-    return _flagged(table(heads, rows))
+    return _flagged(table(heads, rows)) + _less_the_first(evidence, order)
+
+
+def _less_the_first(evidence: Evidence, columns: Sequence[Column]) -> str:
+    """What each pipeline does to FedAvg over all rounds, beside the first."""
+    first, *others = evidence.study.candidates()
+    rows = [
+        [
+            code(label(other)),
+            *(interval(evidence.against(*(evidence.study.candidate(p, c) for p in (other, first)))) for c in columns),
+        ]
+        for other in others
+    ]
+    if not any(any_run(rows, place + 1) for place in range(len(columns))):
+        return ""
+    heads = ("less the first pipeline [95 %]", *(column.title for column in columns))
+    return f"\n{table(heads, rows)}"
 
 
 def _flag(evidence: Evidence, column: Column, accuracies: Sequence[float]) -> str:
