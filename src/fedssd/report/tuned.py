@@ -129,7 +129,8 @@ def report(evidence: Evidence) -> str:
         return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
     note = (
         "T: after how many rounds a method first has FedAvg's final accuracy of the same seed, as a median; FedAvg "
-        "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it.\n"
+        "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it. Gains and T "
+        "are paired by seed, on the seeds that a method and FedAvg both have.\n"
     )
     return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note])
 
@@ -193,7 +194,10 @@ def compositions(evidence: Evidence) -> str:
             rows.append([one.name, code(trial.label) + mark, spread(list(evidence.found(trial).values()))])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
-    parts = [table(("composition", "value", "accuracy % on the tuning seeds"), rows)]
+    parts = [
+        f"All with {code(label(evidence.study.design.composed))}, whatever the pipeline has.\n",
+        table(("composition", "value", "accuracy % on the tuning seeds"), rows),
+    ]
     reported = _best_rows(evidence, settled)
     heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
     return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])
