@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,7 +26,11 @@ T2 = 4.302652729911275  # Student's t for 95 % and two degrees of freedom, from 
 
 
 class Told(Results):
-    """What a function says of a trial and a seed, and how much better than the last round the best one is."""
+    """What a function says of a trial and a seed, and how much better than the last round the best one is.
+
+    To that comes a millionth of a point, another for every trial, which no table shows:
+    differences that are the same on every seed have no interval.
+    """
 
     def __init__(self, says: Says, best: float = 0.0) -> None:
         super().__init__([])
@@ -34,7 +39,8 @@ class Told(Results):
     def accuracies(self, trial: Trial, seeds: Sequence[int], which: str = "") -> dict[int, float]:
         found = {seed: self.says(trial, seed) for seed in seeds}
         more = self.best if which == "best" else 0.0
-        return {seed: value + more for seed, value in found.items() if value is not None}
+        size = zlib.crc32(f"{trial.cell(0).name} {trial.recipe.method}".encode()) % 1021 * 2.0**-30
+        return {seed: value + more + size * (seed % 3 - 1) for seed, value in found.items() if value is not None}
 
 
 def page(says: Says) -> Page:

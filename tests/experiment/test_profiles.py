@@ -95,6 +95,21 @@ def chose(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.quick
+def test_what_is_best_on_all_splits_comes_before_what_is_tuned_on_one_and_without_it(tmp_path: Path) -> None:
+    with tuned(tmp_path, {"fedssd.m_max": 0.25, "moon.mu": 0.75}, {"fedssd.m_max": 0.125}):
+        assert build_local("fedssd", {}, "cifar10").m_max == 0.125
+        assert build_local("moon", {}, "cifar10").mu == 0.75
+    with tuned(tmp_path, {}, {"fedssd.m_max": 0.125}):
+        assert build_local("fedssd", {}, "cifar10").m_max == 0.125
+    (tmp_path / "chosen.toml").write_text('[defaults.cifar10]\n"fedssd.m_max" = 0.125\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FILE", tmp_path / "chosen.toml")
+        shipped._strengths.cache_clear()
+        assert build_local("fedssd", {}, "cifar10").m_max == 0.125
+    shipped._strengths.cache_clear()
+
+
+@pytest.mark.quick
 @pytest.mark.usefixtures("chose")
 def test_chosen_strengths_are_the_defaults_of_their_dataset_and_printed_ones_stay(study: Study) -> None:
     assert build_local("fedssd", {}, "cifar10").m_max == 0.25

@@ -11,8 +11,9 @@ from told import Told, nothing
 from fedssd.cli import main
 from fedssd.cli.study import chosen_trials
 from fedssd.experiment.reproduce import RECORD
+from fedssd.experiment.study.design import load_design
 from fedssd.experiment.study.parts import Study
-from fedssd.experiment.study.trials import BASE
+from fedssd.experiment.study.trials import BASE, COLUMNS
 
 TINY = ["--scale", "small", "--rounds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
 
@@ -22,6 +23,7 @@ def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
     trials = study.trials("screen", Told(nothing))
     kept = chosen_trials(trials, "floor")
     assert [(t.group, t.arm) for t in kept] == [
+        (BASE, "fedavg"),
         (BASE, "fedssd-0.5"),
         ("floor", "fedssd-0.5"),
     ]
@@ -33,8 +35,58 @@ def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
+    ("part", "name", "beside"),
+    [
+        ("screen", "fedcad-temperature", [(BASE, BASE, "fedcad")]),
+        ("screen", "base", []),
+        ("report", "mse", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("columns", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("digits", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("report", "table1-cifar10", []),
+        ("tune", "mse", []),
+        ("compose", "moon-decay", []),
+    ],
+)
+def test_what_a_row_is_compared_with_comes_along(
+    study: Study, part: str, name: str, beside: list[tuple[str, str, str]]
+) -> None:
+    trials = study.possible(part)
+    kept = chosen_trials(trials, name)
+    named = [t for t in trials if name in (t.group, t.label, t.arm)]
+    assert [(t.group, t.label, t.arm) for t in kept if t not in named] == beside
+    assert kept[len(beside) :] == named != []
+
+
+@pytest.mark.quick
+def test_a_departure_of_fedssd_comes_with_fedavg_s_own(study: Study) -> None:
+    """And with FedAvg at the base where the departure concerns FedSSD alone."""
+    kept = chosen_trials(study.trials("screen", Told(nothing)), "fedssd-0.5")
+    theirs = {(t.group, t.label) for t in kept if t.arm == "fedavg"}
+    ours = {(t.group, t.label) for t in kept if t.arm == "fedssd-0.5"}
+    assert ours - theirs == {(t.group, t.label) for t in kept if t.label.startswith("fedssd.")} != set()
+    assert theirs < ours
+
+
+@pytest.mark.quick
+def test_a_departure_that_did_not_survive_is_confirmed_if_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing survives a screen of which all ends are alike; weight decay has two arms, each beside its base."""
+    command = ["reproduce", "study", *TINY, "--seeds", "0,3", "--out", str(tmp_path / "out")]
+    study = Study(load_design(), True, {"rounds": "1", "epochs": "1"}, (0,), (3,))
+    assert [t.group for t in study.trials("confirm", Told(lambda *_: 60.0))] == [BASE] * len(study.design.arms)
+    assert {t.label for t in study.optional("confirm")} == {t.label for t in study.possible("confirm")} - {BASE}
+    assert study.optional("report") == []
+    assert main([*command, "--part", "confirm", "--only", "weight_decay=1e-05", "--plan"]) != 0
+    assert "follows from part 'screen'" in capsys.readouterr().err
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
     ("part", "written", "name"),
     [
+        ("report", "FedSSD, M_max best over all columns", "fedssd-columns"),
+        ("digits", "M_max = 1", "fedssd.m_max=1.0"),
         ("report", "δ = 0.1", "table2-dirichlet-0.1"),
         ("report", "FedSSD, weight outside the square", "fedssd-outside"),
         ("tune", "plain MSE, Table 3's ablation", "mse"),
@@ -49,32 +101,32 @@ def test_only_takes_what_a_page_calls_a_row(study: Study, part: str, written: st
 def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "study", *TINY, "--part", "screen", "--only", "floor", "--seeds", "1"]
     out = tmp_path / "out"
-    for expected in (2, 0):
+    for expected in (3, 0):  # FedAvg and FedSSD at the base, and FedSSD without the floor
         assert main([*command, "--out", str(out), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["ran"] == expected
     runs = sorted(path.parent for path in out.rglob("summary.json"))
     assert {str(run.relative_to(out)) for run in runs} == {
         f"screen/{group}/fedssd-0.5/fedssd-1" for group in (BASE, "floor/fedssd.floor=0.0")
-    }
+    } | {f"screen/{BASE}/fedavg/fedavg-1"}
     assert {path.name for run in runs for path in run.iterdir()} == set(RECORD)
     page = (out / "study.md").read_text()
     assert page.startswith("On digits, in the place of CIFAR-10")
     rows = [line for line in page.splitlines() if line.startswith("| `fedssd.floor=0.0` | fedssd-0.5 | 1 |")]
     assert len(rows) == 1
     assert rows[0].endswith("| one seed says nothing |")
-    assert "| `head=on` | fedavg | 1 | not run yet | not run yet | – | not run yet |" in page
+    assert "| `fedcad.lam=0.01` | fedcad | 1 | not run yet | not run yet | – | not run yet |" in page
     assert (out / "images" / "study-mechanism.svg").is_file()
     assert main([*command, "--out", str(out), "--plan"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "2", "2", "0", "0", "0.0"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "3", "3", "0", "0", "0.0"]
     assert main([*command, "--out", str(out), "--plan", "--json"]) == 0
-    plan = {"part": "screen", "cells": 2, "finished": 2, "programs": 0, "widest": 0, "model_steps": 0}
+    plan = {"part": "screen", "cells": 3, "finished": 3, "programs": 0, "widest": 0, "model_steps": 0}
     assert json.loads(capsys.readouterr().out) == {"parts": [plan]}
 
 
 def test_of_a_run_s_rounds_the_last_alone_is_kept_in_full(tmp_path: Path) -> None:
     command = ["reproduce", "study", *TINY, "--rounds", "2", "--part", "screen", "--only", "floor", "--seeds", "1"]
     assert main([*command, "--out", str(tmp_path / "out"), "--quiet"]) == 0
-    for record in (tmp_path / "out").rglob("rounds.jsonl"):
+    for record in (tmp_path / "out").rglob("fedssd-1/rounds.jsonl"):
         _, first, last = map(json.loads, record.read_text().splitlines())
         assert last.keys() - first.keys() == {"credibility", "confusion", "client_0"}
         assert last["local"].keys() - first["local"].keys() == {"acc"}

@@ -153,6 +153,8 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
                 ],
             }
         )
+    with pytest.raises(UserError, match="methods that it does not report: fedssd-colums"):
+        understood({**content, "report": {**content["report"], "more_arms": ["fedavg", "fedssd-colums"]}})
     with pytest.raises(UserError, match="does not have: nobody"):
         understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
     composition = {**content["composition"][0], "method": "scaffold", "variant": "fedssd-outside"}

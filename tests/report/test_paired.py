@@ -27,9 +27,25 @@ def test_the_interval_of_paired_gains() -> None:
     assert rival.gains == [1.0, 2.0, 3.0]
     assert rival.half_width == pytest.approx(4.302652729911275 / math.sqrt(3))
     assert not rival.clear
-    assert Rival("fedavg", (1.0, 2.0), (2.0, 3.0)).clear  # no spread at all
     assert Rival("fedavg", (1.0,), (2.0,)).half_width is None
     assert not Rival("fedavg", (1.0,), (2.0,)).clear
+
+
+@pytest.mark.parametrize("ours", [(9.1 + 1.11, 9.3 + 1.11), (10.21, 10.41), (9.1, 9.3)])
+def test_seeds_that_all_gain_the_same_have_no_interval(ours: tuple[float, float]) -> None:
+    """Four of 360 test samples on both seeds are 1.11 points and no proof of a lead, whatever rounding leaves of it."""
+    rival = Rival("fedavg", (9.1, 9.3), ours)
+    assert rival.half_width is None
+    assert not rival.clear
+    (_, row) = as_content("mine", ours, [rival])["rows"]
+    assert row[3:] == ["–", "2"]
+
+
+def test_two_seeds_whose_gains_differ_have_student_s_interval() -> None:
+    """Gains 10 and 12: 11 ± 12.706 · √2 / √2; gains 11 and 11.1: 11.05 ± 12.706 · 0.05."""
+    apart, close = Rival("x", (0.0, 0.0), (10.0, 12.0)), Rival("x", (0.0, 0.0), (11.0, 11.1))
+    assert (apart.half_width, apart.clear) == (pytest.approx(12.7062, abs=1e-4), False)
+    assert (close.half_width, close.clear) == (pytest.approx(0.63531, abs=1e-4), True)
 
 
 def test_only_seeds_both_have_are_paired() -> None:

@@ -36,7 +36,7 @@ def test_what_to_set_follows_from_the_rows_below() -> None:
 
     text = advice(page(says))
     told, apart = 2 * len(COLUMNS), 3 * len(COLUMNS)
-    assert f"{told} of {apart} intervals leave out zero *, where by chance alone 1 would:" in text  # 0.05 · 15
+    assert f"{told} of {apart} intervals leave out zero *, where by chance alone 0.75 would:" in text  # 0.05 · 15
     assert "less FedAvg in points over 3 seeds" in text
     assert f"  | MOON | {' | '.join(['+1.50 [+1.50, +1.50] *'] * len(COLUMNS))} |\n" in text
     assert f"  | FedProx | {' | '.join(['-1.50 [-1.50, -1.50] *'] * len(COLUMNS))} |\n" in text
@@ -75,13 +75,17 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     assert f"  | FedSSD, M_max best over all columns | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in text
     heads, _, *rows = found.blocks["columns"]().splitlines()
     assert heads == ("| column | FedAvg % | `fedssd.m_max=0.01` | `fedssd.m_max=0.1` **chosen** | `fedssd.m_max=0.5` |")
-    level, more = "+0.00 [+0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
+    level, more = "+0.00 [-0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
     assert rows[0] == f"| #K = 2 | 60.00 ± 0.00 (3) | {level} | {more} | -2.00 [-2.00, -2.00] * |"
     assert rows[-1] == "| mean of the columns | 60.00 | +0.00 | +0.10 | -1.40 |"  # (1 - 4 · 2) / 5
     for said in (answer(found), short_answer(found)):
         assert (
             "M_max = 0.5 was tuned on δ = 0.5; with 0.1, the best over all columns, it leads FedAvg on #K = 2" in said
         )
+    not_yet = page(lambda trial, seed: None if trial.arm == "fedssd-columns" else says(trial, seed))
+    assert "with 0.1, the best over all columns: not run yet." in answer(not_yet)
+    small = Page(Study(changes={"epochs": "1"}), Told(says))
+    assert "Over all of them it is 0.1.\n" in advice(small)  # of changed recipes nothing comes with fedssd
     by_round = found.blocks["by-round"]()
     assert by_round.index("M_max = 0.5, less FedAvg") < by_round.index("M_max = 0.1, less FedAvg")
 

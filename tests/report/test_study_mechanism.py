@@ -29,14 +29,14 @@ def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Ca
         "fedssd": [read(write_run(tmp_path / f"s{n}", "fedssd", n, [0.5, 0.6 + n / 10], **more)) for n in (0, 1)],
     }
     ends = {title: mechanism.at_the_end(runs["fedssd"], measure) for title, measure in mechanism.MEASURES.items()}
-    # the worst class of the global model: 60 and 70 %; of the clients' models half of that
-    assert list(ends.values()) == pytest.approx([20.0, 50.0, 1.0, 30.0, 4.0, 65.0, 32.5])
+    # the global model: 60 and 70 %, and so its worst class; the clients' models half of that
+    assert list(ends.values()) == pytest.approx([20.0, 50.0, 1.0, 32.5, 30.0, 4.0, 65.0, 32.5])
     assert mechanism.at_the_end(runs["fedavg"], mechanism.MEASURES["mean M / M_max, %"]) is None
     drawing = ElementTree.fromstring(mechanism.picture(runs))
     lines = [
         one for one in drawing.iter("{http://www.w3.org/2000/svg}polyline") if "line" in one.get("class", "").split()
     ]
-    assert len(lines) == 3 + 4 * 2  # FedAvg distils nothing
+    assert len(lines) == 3 + 5 * 2  # FedAvg distils nothing
     rows = list(csv.DictReader(io.StringIO(mechanism.as_csv(runs))))
     drifts = [row for row in rows if row["measure"].startswith("drift")]
     assert [(row["arm"], row["seed"], row["round"], row["value"]) for row in drifts[:2]] == [
@@ -69,14 +69,17 @@ def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
 
     text = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report)).blocks["report"]()
     assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
-    assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
-    assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [+0.00, +0.00] | – | " in text
+    assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [-0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
+    assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [-0.00, +0.00] | – | " in text
 
 
 def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
     tmp_path: Path, write_run: Callable[..., Path]
 ) -> None:
-    """A weight of 1, 2, … % of M_max on one column after another, ± 0.5 over two seeds of three."""
+    """A weight of 1, 2, … % of M_max on one column after another, ± 0.5 over two seeds of three.
+
+    That weights follow the global model is said where it is better from one of these columns to the next.
+    """
 
     class Recorded(Told):
         def run(self, trial: Trial, seed: int) -> Path | None:
@@ -91,9 +94,35 @@ def test_where_fedssd_distils_least_and_most_is_read_off_the_runs(
     found = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report))
     first, *_, last = (column.title for column in COLUMNS)
     said = answer(found)
-    assert f"it distils least on {first} (1 % of M_max, the global model right in 70 %) and most on {last} (5 %" in said
+    least = f"n the last round FedSSD distils least on {first} (1 % of M_max, the global model right in 70 %)"
+    assert f" I{least} and most on {last} (5 %" in said
+    places = {column.recipe: place for place, column in enumerate(COLUMNS)}
+
+    def better(trial: Trial, seed: int) -> float | None:
+        known = profile_and_report(trial, seed)
+        return 70.0 + places[trial.group] if trial.part == "report" else known
+
+    said = answer(Page(Study(reporting=(3, 4, 5)), Recorded(better)))
+    assert f"FedSSD's weights follow how often the global model is right: i{least}" in said
     text = found.mechanism_by_column()
-    row = "| 50 ± 0 (2) | 1 ± 0 (2) | 30 ± 0 (2) | 4 ± 0 (2) | 60 ± 0 (2) | 30 ± 0 (2) |"
+    row = "| 50 ± 0 (2) | 1 ± 0 (2) | 30 ± 0 (2) | 30 ± 0 (2) | 4 ± 0 (2) | 60 ± 0 (2) | 30 ± 0 (2) |"
     assert f"**{first}**" in text
     assert f"| FedSSD | 1 ± 0.71 (2) {row}\n" in text  # 0.5 · √2
     assert "FedAvg" not in text  # which has not been run
+
+
+def test_what_fedssd_changes_in_the_mechanism_is_paired_by_seed(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """Drift 3, 4, 5 less 4, 6, 8: −1, −2 and −3 with an interval of 4.303 / √3 = 2.48 to each side."""
+    drifts = {"fedavg": {3: 4.0, 4: 6.0, 5: 8.0}, "fedssd": {3: 3.0, 4: 4.0, 5: 5.0}}
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm not in drifts:
+                return None
+            folder = tmp_path / f"{trial.arm}-{seed}"
+            more = {"drift": drifts[trial.arm][seed], "forgetting": 0.1}
+            return folder if folder.exists() else write_run(folder, trial.arm, seed, [0.5, 0.6], **more)
+
+    text = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report)).mechanism_by_column()
+    row = "| FedSSD, less FedAvg [95 %] | – | – | – | +0.00 | +0.00 | -2.00 [-4.48, +0.48] | +0.00 | +0.00 |\n"
+    assert text.count(row) == len(COLUMNS)

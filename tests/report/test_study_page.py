@@ -234,14 +234,17 @@ def test_a_distance_has_its_standard_error() -> None:
             return published[home] + place + 1 + (seed - 1) * (place % 2 == 0)
         return published[trial.group] - 2 + 3 * (seed - 1) if place < 2 else None
 
-    rows = {
-        row.split("`")[1]: row.split("|")[-3:-1] for row in page(says).blocks["profile"]().splitlines() if "`" in row
-    }
+    text, less = page(says).blocks["profile"]().split("| less the first pipeline [95 %] |")
+    rows = {row.split("`")[1]: row.split("|")[-3:-1] for row in text.splitlines() if "`" in row}
     at_home = (4 / 7 / 3) ** 0.5
     assert [rows[name][0].strip() for name in names] == [f"{off}.00 ± {at_home:.2f}" for off in range(1, 8)]
     error = ((1 * 4 / 7 / 3 + 4 * 4 * 9 / 3) / (1 + 4 * 4) / 5) ** 0.5
     assert rows[names[0]][1].strip() == f"{(17 / 5) ** 0.5:.2f} ± {error:.2f}"
     assert rows[names[2]][1].strip() == "–"
+    half = T2 / 3**0.5  # at home the second less the first is 2, 1 and 0
+    assert f"| `{names[1]}` | +1.00 [{1 - half:+.2f}, {1 + half:+.2f}] | +0.00 [-0.00, +0.00] |" in less
+    assert f"| `{names[2]}` | +2.00 [+2.00, +2.00] * | – | – | – | – |" in less
+    assert names[0] not in less
 
 
 def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_fedssd() -> None:

@@ -33,6 +33,8 @@ def test_a_difference_has_its_interval() -> None:
     assert interval(rival(1.9, 2.0, 2.1)) == f"+2.00 [{2 - half:+.2f}, {2 + half:+.2f}] *"  # type: ignore[arg-type]
     assert interval(rival(0.5)) == "+0.50"  # type: ignore[arg-type]
     assert interval(rival()) == "–"  # type: ignore[arg-type]
+    assert interval(rival(1.11, 1.11)) == "+1.11"  # type: ignore[arg-type]
+    assert interval(rival(-0.001)) == "+0.00"  # type: ignore[arg-type]
     assert spread([60.0, 62.0]) == "61.00 ± 1.41 (2)"
     assert spread([]) == NOT_RUN
 
@@ -45,6 +47,7 @@ def test_a_difference_says_nothing_only_where_all_that_it_may_be_is_small() -> N
         "nothing": (-0.1, 0.0, 0.1),  # within a quarter of zero
         "not told apart": (-0.2, 0.1, 0.4),  # a small mean, and from -0.65 to +0.85
         "one seed says nothing": (9.0,),
+        "the same on 2 seeds, no interval": (9.0, 9.0),
         NOT_RUN: (),
     }
     for words, gains in said.items():
@@ -75,6 +78,8 @@ def test_columns_of_one_verdict_stand_together() -> None:
         "in points, with 95 % intervals, over 1 to 3 seeds"
     )
     assert leads_on({"e": rival(1.0)}).endswith("over 1 seed")  # type: ignore[arg-type]
+    same = "differs by the same on 2 seeds, which gives no interval, from FedAvg on e"
+    assert leads_on({"e": rival(1.0, 1.0)}, brief=True) == same  # type: ignore[arg-type]
     assert leads_on({"a": level, "b": ahead, "c": level}, brief=True) == (  # type: ignore[arg-type]
         "is not told apart from FedAvg on a and c; leads FedAvg on b (+12.00 [+9.52, +14.48])"
     )

@@ -119,18 +119,27 @@ def _is_named(trial: Trial, only: str) -> bool:
 
 @cache
 def _titles() -> dict[str, str]:
-    """What a page calls methods, variants and columns."""
-    from fedssd.experiment.study.design import load_design
+    """What a page calls methods, variants, columns and FedSSD's strengths."""
+    from fedssd.experiment.study.design import label, load_design
     from fedssd.experiment.study.trials import COLUMNS
     from fedssd.report.figures import NAMES
 
-    variants = {one.name: one.title for one in load_design().variants}
-    return NAMES | variants | {column.recipe: column.title for column in COLUMNS}
+    design = load_design()
+    variants = {one.name: one.title for one in (*design.variants, design.columns)}
+    strengths = {label(design.columns.at(value)): f"M_max = {value:g}" for value in design.digits.m_max}
+    return NAMES | variants | strengths | {column.recipe: column.title for column in COLUMNS}
+
+
+def _chosen(study: Study, part: str, results: Results, only: str | None) -> list[Trial]:
+    """What a part has to run, or of that what is named; a departure that did not survive is confirmed if named."""
+    trials = study.trials(part, results)
+    if only is not None and not any(_is_named(trial, only) for trial in trials):
+        trials += study.optional(part)
+    return chosen_trials(trials, only)
 
 
 def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
-    """Those of a choice, setting, composition, arm or label that is named, with the bases they are compared with."""
-    from fedssd.experiment.study.trials import BASE
+    """Those of a choice, setting, composition, arm or label that is named, with what their rows compare them with."""
 
     if only is None:
         return list(trials)
@@ -138,9 +147,30 @@ def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
     if not found:
         known = ", ".join(dict.fromkeys(trial.group for trial in trials))
         raise UsageError(f"fedssd reproduce: --only {only!r} is not among what the part has to run: {known}")
-    arms = {trial.arm for trial in found}
-    bases = [trial for trial in trials if trial.group == BASE and trial.arm in arms and trial not in found]
-    return [*bases, *found]
+    wanted = {(other.group, other.label, other.arm) for trial in found for other in _beside(trial, trials)}
+    beside = [trial for trial in trials if (trial.group, trial.label, trial.arm) in wanted and trial not in found]
+    return [*beside, *found]
+
+
+def _beside(trial: Trial, trials: Sequence[Trial]) -> list[Trial]:
+    """What a row compares it with: the arm at the base, and FedAvg.
+
+    A departure of FedSSD is compared with FedAvg's own, or with FedAvg at the base where that does not have it; what
+    has a column with FedAvg on that column.
+    """
+    from fedssd.experiment.study.design import OURS
+    from fedssd.experiment.study.trials import BASE
+
+    theirs = [other for other in trials if other.arm == "fedavg"]
+    if trial.part in ("columns", "report", "digits"):
+        return [other for other in theirs if other.group == trial.group]
+    if trial.part not in ("screen", "confirm"):
+        return []
+    own = [other for other in trials if other.group == BASE and other.arm == trial.arm]
+    if trial.recipe.method != OURS:
+        return own
+    same = [other for other in theirs if (other.group, other.label) == (trial.group, trial.label)]
+    return [*(same or [other for other in theirs if other.group == BASE]), *own]
 
 
 def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int, quiet: bool, only: str | None) -> int:
@@ -153,7 +183,7 @@ def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int
     ran, asked = 0, set[str]()
     while True:
         results = Results([out, *reuse])
-        cells = study.cells(chosen_trials(study.trials(part, results), only))
+        cells = study.cells(_chosen(study, part, results, only))
         left = {cell.key: cell.name for cell in missing(cells, results.found(cells))}
         if not left and not interrupted(out, cells):
             return ran
@@ -213,7 +243,7 @@ def _planned(study: Study, part: str, results: Results, only: str | None) -> dic
     from fedssd.experiment.cells import by_program, missing
     from fedssd.experiment.study.trial import model_steps
 
-    cells = study.cells(chosen_trials(study.trials(part, results), only))
+    cells = study.cells(_chosen(study, part, results, only))
     left, count = missing(cells, results.found(cells)), len({cell.key for cell in cells})
     programs = by_program(left)
     widest = max(map(len, programs.values()), default=0)

@@ -18,8 +18,8 @@ def _strengths() -> dict[str, dict[str, Any]]:
     if not FILE.is_file():
         return {}
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    defaults = content.get("defaults", {})
-    return {data: found | defaults.get(data, {}) for data, found in content.get("strengths", {}).items()}
+    tuned, best = content.get("strengths", {}), content.get("defaults", {})
+    return {data: tuned.get(data, {}) | best.get(data, {}) for data in tuned | best}
 
 
 def shipped_options(method: str, dataset: str) -> dict[str, Any]:

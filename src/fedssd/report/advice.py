@@ -45,13 +45,15 @@ def _methods(evidence: Evidence) -> str:
     rows = [
         [title, *(interval(found[c]) if c in found else NOT_RUN for c in columns)] for title, found in leads.items()
     ]
-    told = [lead for lead in every if lead.clear]
-    opening = (
-        f"- **Which method**, each at its tuned strength, less FedAvg in points over {seeds_of(every)}. "
-        f"{len(told)} of {len(every)} intervals leave out zero *, "
-        f"where by chance alone {CHANCE * len(every):.0f} would:"
-    )
-    return f"{opening}\n\n{_indented(table(('method', *columns), rows))}"
+    known = [lead for lead in every if lead.half_width is not None]
+    told = [lead for lead in known if lead.clear]
+    opening = f"- **Which method**, each at its tuned strength, less FedAvg in points over {seeds_of(every)}"
+    if known:
+        opening += (
+            f". {len(told)} of {len(known)} intervals leave out zero *, "
+            f"where by chance alone {CHANCE * len(known):.2g} would"
+        )
+    return f"{opening}:\n\n{_indented(table(('method', *columns), rows))}"
 
 
 def _strengths(evidence: Evidence) -> str:
@@ -77,10 +79,11 @@ def _by_column(evidence: Evidence, settled: Settled) -> str:
             best[column.title] = max(means, key=means.__getitem__)
     if settled.everywhere is None or len(best) < len(COLUMNS):
         return ""
+    shipped = ", which comes with fedssd" if evidence.beside_the_paper and evidence.study.pipeline is None else ""
     each = ", ".join(f"{value:g} on {title}" for title, value in best.items())
     return (
         f"\n- **FedSSD on other splits**: of {', '.join(f'{value:g}' for value in ours.values)} the best M_max on the "
-        f"tuning seeds is {each}. Over all of them it is {settled.everywhere:g}, which comes with fedssd.\n"
+        f"tuning seeds is {each}. Over all of them it is {settled.everywhere:g}{shipped}.\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from statistics import fmean
 
 from fedssd.experiment.paper import Column
@@ -128,23 +129,28 @@ def _everywhere(evidence: Evidence, settled: Settled) -> str:
     if ours.name not in evidence.study.names_reported(settled):
         return ""
     found = evidence.reported_leads(ours.name, settled)
-    said = leads_on(found, brief=True) if found else NOT_RUN
+    said = f", it {leads_on(found, brief=True)}" if found else f": {NOT_RUN}"
     tuned, best = settled.strengths[ours.key], settled.everywhere
-    return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, the best over all columns, it {said}."
+    return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, the best over all columns{said}."
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:
-    """On which column FedSSD distils least and on which most, and how good the model is there that it distils from."""
-    found = evidence.distilled(settled)
-    if len(found) < 2:
+    """On which column FedSSD distils least and on which most, and how good the model is there that it distils from.
+
+    That its weights follow the model is said only where they do: both rise from column to column.
+    """
+    found = [(weight, _right(evidence, column, settled), column) for column, weight in evidence.distilled(settled)]
+    order = sorted(found, key=lambda one: one[0])
+    if len(found) < 2 or order[0][0] == order[-1][0]:
         return []
-    order = sorted(found, key=lambda pair: pair[1])
+    rights = [right for _, right, _ in order]
+    follow = all(low < high for low, high in pairwise(rights))
+    opening = "FedSSD's weights follow how often the global model is right: in" if follow else "In"
     least, most = (
         f"on {column.title} ({weight:.2g} % of M_max, the global model right in {right:.0f} %)"
-        for (column, weight), right in ((pair, _right(evidence, pair[0], settled)) for pair in (order[0], order[-1]))
+        for weight, right, column in (order[0], order[-1])
     )
-    opening = "FedSSD's weights follow how often the global model is right: in the last round it distils"
-    return [f"{opening} least {least} and most {most}."]
+    return [f"{opening} the last round FedSSD distils least {least} and most {most}."]
 
 
 def _right(evidence: Evidence, column: Column, settled: Settled) -> float:
@@ -154,7 +160,7 @@ def _right(evidence: Evidence, column: Column, settled: Settled) -> float:
 def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
     found, gain = evidence.reported_leads(one.name, settled), evidence.ahead(one, settled)
     place = "ahead of FedSSD" if gain.clear else "not told apart from FedSSD"
-    said = leads_on(found, brief=True) if found else NOT_RUN
+    said = leads_on(found, brief=True) if found else f"is not reported: {NOT_RUN}"
     return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {said}."
 
 

@@ -9,8 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from fedssd.report.figures import AXIS, HEIGHT, LABELS, PANEL, TOP, Curve, document, mean_curve, panel, value_scale
+from fedssd.report.paired import pair
 from fedssd.report.records import Record
 from fedssd.report.svg import text
+from fedssd.report.wording import interval
 
 Line = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Record]]  # by the name a line in the figure has
@@ -21,7 +23,7 @@ def _percent(line: Line, *path: str) -> float | None:
     value: Any = line
     for key in path:
         value = (value or {}).get(key)
-    return None if value is None else 100 * float(value)
+    return None if value is None else round(100 * float(value), 9)  # 10 % less 10 % is 0
 
 
 def _worst(line: Line, whose: str) -> float | None:
@@ -35,6 +37,7 @@ DISTILLED: dict[str, Callable[[Line], float | None]] = {  # a method without a t
     "penalty over cross-entropy, %": lambda line: _percent(line, "distillation", "ratio"),
 }
 MEASURES: dict[str, Callable[[Line], float | None]] = DISTILLED | {
+    "clients' accuracy Acc_L, %": lambda line: _percent(line, "local", "acc_mean"),
     "forgetting Acc_G − Acc_L, points": lambda line: _percent(line, "forgetting"),
     "drift ‖w_i − w_g‖": lambda line: line.get("drift"),
     "recall of the worst class, global model, %": lambda line: _worst(line, "global"),
@@ -63,8 +66,19 @@ def at_the_end(runs: Sequence[Record], measure: Callable[[Line], float | None]) 
 
 def ends(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> list[float]:
     """Of those seeds that have it, in the last round."""
-    values = [measure(record.rounds[-1]) for record in runs if record.rounds]
-    return [value for value in values if value is not None]
+    return list(ends_by_seed(runs, measure).values())
+
+
+def ends_by_seed(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> dict[int, float]:
+    """The same, each with its seed."""
+    values = {record.summary["seed"]: measure(record.rounds[-1]) for record in runs if record.rounds}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def less(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
+    """Every measure of one less the other's in the last round, paired by seed, with its interval."""
+    found = ([ends_by_seed(runs, measure) for runs in (theirs, ours)] for measure in MEASURES.values())
+    return [interval(pair("", *both)) for both in found]
 
 
 def picture(runs: Runs) -> str:

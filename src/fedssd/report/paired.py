@@ -14,6 +14,8 @@ from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.student import t_quantile
 
+ALIKE = 1e-9  # points: less than the test set of any dataset can show, more than rounding
+
 
 @dataclass(frozen=True)
 class Rival:
@@ -30,11 +32,14 @@ class Rival:
 
     @property
     def half_width(self) -> float | None:
-        """Half of the confidence interval of the mean gain; needs two seeds."""
-        count = len(self.gains)
-        if count < 2:
+        """Half of the confidence interval of the mean gain; needs two seeds whose gains differ.
+
+        The same gain on every seed is a few test samples on a few seeds, not a gain without uncertainty.
+        """
+        gains = self.gains
+        if not gains or max(gains) - min(gains) < ALIKE:
             return None
-        return t_quantile(count - 1) * stdev(self.gains) / math.sqrt(count)
+        return t_quantile(len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
 
     @property
     def clear(self) -> bool:
@@ -69,7 +74,7 @@ def as_markdown(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> st
 
 REMARKS = (
     "mean ± standard deviation; differences are paired by seed (the same split and start)",
-    "intervals by Student's t, each for itself; *: it leaves out zero",
+    "intervals by Student's t, each for itself; *: it leaves out zero; none where all seeds gain the same",
 )
 
 

@@ -36,7 +36,23 @@ def profile(evidence: Evidence) -> str:
     heads = ("pipeline", *(column.title for column in order), "distance, first", "distance, all")
     if chosen is None and not any_run(rows[:-1], 1):
         return f"{NOT_RUN.capitalize()}.\n"
-    return _flagged(table(heads, rows))
+    return _flagged(table(heads, rows)) + _less_the_first(evidence, order)
+
+
+def _less_the_first(evidence: Evidence, columns: Sequence[Column]) -> str:
+    """What each pipeline does to FedAvg over all rounds, beside the first."""
+    first, *others = evidence.study.candidates()
+    rows = [
+        [
+            code(label(other)),
+            *(interval(evidence.against(*(evidence.study.candidate(p, c) for p in (other, first)))) for c in columns),
+        ]
+        for other in others
+    ]
+    if not any(any_run(rows, place + 1) for place in range(len(columns))):
+        return ""
+    heads = ("less the first pipeline [95 %]", *(column.title for column in columns))
+    return f"\n{table(heads, rows)}"
 
 
 def _flag(evidence: Evidence, column: Column, accuracies: Sequence[float]) -> str:
@@ -113,7 +129,8 @@ def report(evidence: Evidence) -> str:
         return f"{NOT_RUN.capitalize()}: it follows from the profile and the tuned strengths.\n"
     note = (
         "T: after how many rounds a method first has FedAvg's final accuracy of the same seed, as a median; FedAvg "
-        "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it.\n"
+        "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it. Gains and T "
+        "are paired by seed, on the seeds that a method and FedAvg both have.\n"
     )
     return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note])
 
@@ -177,7 +194,10 @@ def compositions(evidence: Evidence) -> str:
             rows.append([one.name, code(trial.label) + mark, spread(list(evidence.found(trial).values()))])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
-    parts = [table(("composition", "value", "accuracy % on the tuning seeds"), rows)]
+    parts = [
+        f"All with {code(label(evidence.study.design.composed))}, whatever the pipeline has.\n",
+        table(("composition", "value", "accuracy % on the tuning seeds"), rows),
+    ]
     reported = _best_rows(evidence, settled)
     heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
     return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])

@@ -29,8 +29,12 @@ def interval(found: Rival) -> str:
         return "–"
     mean, half = fmean(found.gains), found.half_width
     if half is None:
-        return f"{mean:+.2f}"
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]{' *' if found.clear else ''}"
+        return f"{_unsigned_zero(mean):+.2f}"
+    return f"{_unsigned_zero(mean):+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]{' *' if found.clear else ''}"
+
+
+def _unsigned_zero(value: float) -> float:
+    return round(value, 2) + 0.0
 
 
 def verdict(found: Rival, worth: float) -> str:
@@ -41,7 +45,7 @@ def verdict(found: Rival, worth: float) -> str:
     """
     mean, half = (fmean(found.gains), found.half_width) if found.gains else (0.0, None)
     if half is None:
-        return NOT_RUN if not found.gains else "one seed says nothing"
+        return _without_interval(found, "one seed says nothing", "the same on {} seeds, no interval", NOT_RUN)
     if found.clear:
         little = ", by little" if abs(mean) < worth / 2 else ""
         return ("raises it" if mean > 0 else "lowers it") + little
@@ -58,7 +62,8 @@ def size(found: Rival) -> str:
     """A difference in a sentence."""
     mean, half = fmean(found.gains), found.half_width
     if half is None:
-        return f"{mean:+.2f} points on one seed, which decides nothing"
+        why = _without_interval(found, "on one seed, which decides nothing", "on each of {} seeds, no interval")
+        return f"{mean:+.2f} points {why}"
     return f"{mean:+.2f} points, 95 % interval {mean - half:+.2f} to {mean + half:+.2f}, {len(found.gains)} seeds"
 
 
@@ -91,10 +96,17 @@ def seeds_of(found: Sequence[Rival]) -> str:
 
 def _stands(found: Rival) -> str:
     if found.half_width is None:
-        return "was run on one seed, which decides nothing, beside"
+        alike = "differs by the same on {} seeds, which gives no interval, from"
+        return _without_interval(found, "was run on one seed, which decides nothing, beside", alike)
     if not found.clear:
         return "is not told apart from"
     return "leads" if fmean(found.gains) > 0 else "trails"
+
+
+def _without_interval(found: Rival, alone: str, alike: str, none: str = "") -> str:
+    """Why a difference has none: of one seed, of seeds that all differ by the same, or of none at all."""
+    count = len(found.gains)
+    return alone if count == 1 else alike.format(count) if count else none
 
 
 def published_lead(lead: float, held: Mapping[str, bool]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import EVERYTHING, recipe_file
+from fedssd.experiment.recipe import PAPER_METHODS
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
 PARTS = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best", "digits")
@@ -257,3 +258,7 @@ def _check(design: Design) -> None:
     unknown = [arm for arm in named if arm not in design.arms]
     if unknown:
         raise UserError(f"the study names arms that it does not have: {', '.join(unknown)}")
+    reports = (*PAPER_METHODS, *(one.name for one in design.variants), design.columns.name)
+    unknown = [name for name in design.more_reported if name not in reports]
+    if unknown:
+        raise UserError(f"the study names methods that it does not report: {', '.join(unknown)}")

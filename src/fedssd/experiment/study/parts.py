@@ -85,8 +85,13 @@ class Study(Choices):
         survivors = self.survivors(results)
         if survivors is None:
             raise self._needs("confirm", "screen", results)
-        found = [trial for choice in self.design.choices for trial in self.departures("confirm", choice)]
-        return [*self.bases("confirm"), *(trial for trial in found if trial.label in survivors)]
+        return [*self.bases("confirm"), *(trial for trial in self.optional("confirm") if trial.label in survivors)]
+
+    def optional(self, part: str) -> list[Trial]:
+        """What a part may run: of the confirmation every departure, whether it survived or not."""
+        if part != "confirm":
+            return []
+        return [trial for choice in self.design.choices for trial in self.departures(part, choice)]
 
     def _profile(self, results: Results) -> list[Trial]:
         return [self.candidate(changes, column) for changes in self.candidates() for column in COLUMNS]
