@@ -56,6 +56,7 @@ def test_no_two_lines_of_a_figure_look_alike_and_fedssd_s_best_is_shown_beside_f
     ]
 
 
+@pytest.mark.slow
 def test_the_command_says_how_many_figures_are_where(
     real_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
