@@ -10,7 +10,7 @@ import pytest
 
 from fedssd.report.figure_pictures import by_class, confusion, forgetting
 from fedssd.report.records import Record, read
-from fedssd.report.split_picture import LEFT, PANEL, TOP
+from fedssd.report.shaded_grids import LEFT, PANEL, TOP
 
 Write = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -33,7 +33,7 @@ def test_recall_of_what_client_8_has_and_of_what_it_has_not(tmp_path: Path, writ
     ablation, *_ = places_of(EXPERIMENTS["table3"], {})
     (mse,) = cells_of(ablation, [0], ("mse",))
     done[mse.key] = write_run(
-        tmp_path / mse.key, "mse", 0, [0.5], confusion={"global": matrix(8, 6), "local": {"8": matrix(7, 6)}}
+        tmp_path / mse.key, "mse", 0, [0.5, 0.6], confusion={"global": matrix(8, 6), "local": {"8": matrix(7, 6)}}
     )
     heads, _, *rows = kept.section(done, range(3)).splitlines()
     assert heads.startswith("| method | client 8 keeps of 1, 2, 6, 7, % | knows of 0, 3, 4, 5, 8, % |")

@@ -183,7 +183,7 @@ def _write(
     """The tables as Markdown, CSV and LaTeX; figures as SVG, and the numbers behind them."""
     from fedssd.experiment.cells import split_counts
     from fedssd.report import figure_data, figure_pictures, reproduction
-    from fedssd.report.split_picture import split_picture
+    from fedssd.report.shaded_grids import split_picture
 
     texts: dict[str, str] = {}
     for experiment in wanted:

@@ -6,12 +6,13 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Place, cells_of
 from fedssd.report.records import Record, read
 
 Titled = Sequence[tuple[str, Record]]  # runs with the title of their setting
+Matrix = Sequence[Sequence[int]]
 CLIENT = "8"  # whose confusion matrices the paper shows
 
 
@@ -68,21 +69,29 @@ def confusion(runs: Titled) -> str:
     """
     rows = []
     for title, run in runs:
-        found = {line["round"]: line["confusion"] for line in run.rounds if "confusion" in line}
-        last = max(found, default=0)
-        models = [("data", _diagonal(run.header.get("counts", [])[int(CLIENT) :][:1]))]
-        models += [("global", found.get(last - 1, {}).get("global"))]
-        models += [(f"client {CLIENT}", found.get(last, {}).get("local", {}).get(CLIENT))]
-        for model, matrix in models:
-            for true, counts in enumerate(matrix or []):
+        found = matrices_of(run)
+        for model, matrix in (("data", found.held), ("global", found.sent), (f"client {CLIENT}", found.after)):
+            for true, counts in enumerate(matrix):
                 for called, count in enumerate(counts):
                     rows.append((title, run.recipe["method"], run.summary["seed"], model, true, called, count))
     return _csv("setting method seed model true called count", rows)
 
 
-def _diagonal(held: Sequence[Sequence[int]]) -> list[list[int]]:
-    """What a client holds as a matrix, its samples being called what they are; none for a client that is not there."""
-    return [[count * (place == at) for at in range(len(one))] for one in held for place, count in enumerate(one)]
+class Matrices(NamedTuple):
+    """Of client 8, classes downwards; each empty where a run does not hold it."""
+
+    held: Matrix  # its training samples, which are called what they are
+    sent: Matrix  # what the global model that it was sent in the last round calls test samples
+    after: Matrix  # and what its own does after training
+
+
+def matrices_of(run: Record) -> Matrices:
+    """What a run recorded of client 8."""
+    found = {line["round"]: line["confusion"] for line in run.rounds if "confusion" in line}
+    last, counts = max(found, default=0), run.header.get("counts", [])[int(CLIENT) :][:1]
+    held = [[count * (place == at) for at in range(len(one))] for one in counts for place, count in enumerate(one)]
+    after = found.get(last, {}).get("local", {}).get(CLIENT, [])
+    return Matrices(held, found.get(last - 1, {}).get("global", []), after)
 
 
 def distribution(splits: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> str:

@@ -7,11 +7,11 @@ stand in for the paper's are named in each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.figure_data import CLIENT, Titled
+from fedssd.report.figure_data import CLIENT, Matrix, Titled, matrices_of
 from fedssd.report.figures import (
     AXIS,
     BOTTOM,
@@ -29,7 +29,7 @@ from fedssd.report.figures import (
     value_scale,
 )
 from fedssd.report.records import Record
-from fedssd.report.split_picture import Grid, grids
+from fedssd.report.shaded_grids import Grid, grids
 from fedssd.report.svg import text
 
 
@@ -95,28 +95,21 @@ def confusion(runs: Titled, stand_in: str = "") -> str:
     """What client 8 holds, the global model that FedAvg sent it last, and what it made of each method's."""
     panels: list[Grid] = []
     for _, run in _first_seeds(runs):
-        found = {line["round"]: line["confusion"] for line in run.rounds if "confusion" in line}
-        last, held = max(found, default=0), run.header.get("counts", [])[int(CLIENT) :][:1]
-        after = found.get(last, {}).get("local", {}).get(CLIENT)
-        sent = found.get(last - 1, {}).get("global")
-        if after is None:
+        held, sent, after = matrices_of(run)
+        if not after:
             continue
         name = NAMES.get(run.recipe["method"], run.recipe["method"])
         if not panels:
-            panels += [Grid(f"client {CLIENT} holds{_named(stand_in)}", _diagonal(counts), "class") for counts in held]
+            panels += [Grid(f"client {CLIENT} holds{_named(stand_in)}", held, "class")] if held else []
             panels += [_called("the global model", sent)] if sent else []
         panels.append(_called(f"{name}: client {CLIENT}", after))
     return grids(f"Confusion matrices of client {CLIENT}", panels) if panels else ""
 
 
-def _called(title: str, matrix: Sequence[Sequence[int]]) -> Grid:
+def _called(title: str, matrix: Matrix) -> Grid:
     """True classes downwards, in shares of the row."""
     shares = [[value / (sum(row) or 1) for value in row] for row in matrix]
     return Grid(title, [list(column) for column in zip(*shares, strict=True)], "called", most=1.0)
-
-
-def _diagonal(counts: Sequence[int]) -> list[list[int]]:
-    return [[count * (row == place) for row in range(len(counts))] for place, count in enumerate(counts)]
 
 
 def _named(stand_in: str) -> str:

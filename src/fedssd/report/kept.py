@@ -12,7 +12,7 @@ from statistics import fmean
 
 from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
-from fedssd.report.figure_data import CLIENT
+from fedssd.report.figure_data import CLIENT, Matrix, matrices_of
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.records import Record, read
@@ -22,7 +22,7 @@ LOCAL, GLOBAL = (0, 3, 4, 5, 8), (1, 2, 6, 7)  # what the paper says is learnt, 
 
 
 def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
-    """Recall of client 8's model and of the global one in the last round, for Table 1's methods and Table 3's."""
+    """Recall of client 8's model in the last round and of the one it was sent, for Table 1's methods and Table 3's."""
     first = [place for place in places_of(EXPERIMENTS["table1"], {}) if place.column.recipe == CIFAR10.recipe]
     places = [*first, *places_of(EXPERIMENTS["table3"], {})]
     rows, shown = [], set[str]()
@@ -35,7 +35,7 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
                 rows.append([_named(place, method), *_figures(runs)])
     words = [", ".join(map(str, classes)) for classes in (GLOBAL, LOCAL)]
     heads = ("method", f"client {CLIENT} keeps of {words[0]}, %", f"knows of {words[1]}, %")
-    return table((*heads, f"global model of {words[0]}, %", f"of {words[1]}, %"), rows)
+    return table((*heads, f"the global model it was sent, of {words[0]}, %", f"of {words[1]}, %"), rows)
 
 
 def _named(place: Place, method: str) -> str:
@@ -52,13 +52,10 @@ ORDER = (("client", GLOBAL), ("client", LOCAL), ("global", GLOBAL), ("global", L
 
 
 def _recalls(run: Record) -> dict[str, list[float]]:
-    """By class, of the client's model after local training and of the global one; empty where neither is recorded."""
-    matrices = run.rounds[-1].get("confusion", {})
-    client = matrices.get("local", {}).get(CLIENT)
-    if client is None:
-        return {}
-    return {"client": _recall(client), "global": _recall(matrices["global"])}
+    """By class, of the client's model after local training and of the global one it was sent; empty where one lacks."""
+    _, sent, after = matrices_of(run)
+    return {"client": _recall(after), "global": _recall(sent)} if sent and after else {}
 
 
-def _recall(matrix: Sequence[Sequence[int]]) -> list[float]:
+def _recall(matrix: Matrix) -> list[float]:
     return [row[place] / sum(row) for place, row in enumerate(matrix)]
