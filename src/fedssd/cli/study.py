@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.missing import run_missing
+from fedssd.cli.missing import Track, run_missing, tracking
 from fedssd.cli.parser import UsageError, settings_given
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ def main(args: argparse.Namespace) -> int:
     _check_only(study, args.part, args.only)
     small = args.scale == "small"
     out = places.shared(args.out or places.ROOT / f"{NAME}{'-small' if small else ''}")
+    track = tracking(args.track, out)
     if args.plan:
         there = [folder for folder in (out, *args.reuse) if folder.is_dir()]
         return _plan(study, parts, Results(there), args.only, args.json)
     ran = 0
     with alone(out):
         for part in parts:
-            ran += _run(study, part, out, args.reuse, workers, args.quiet, args.only)
+            ran += _run(study, part, out, workers, args, track)
         page = Page(study, Results([out, *args.reuse]))
         written = write_study(page, out)
     if args.json:
@@ -127,17 +128,17 @@ def _chosen(study: Study, part: str, results: Results, only: str | None) -> list
     return study.with_compared(found, trials)
 
 
-def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int, quiet: bool, only: str | None) -> int:
+def _run(study: Study, part: str, out: Path, workers: int, args: argparse.Namespace, track: Track) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
     from fedssd.errors import UserError
     from fedssd.experiment.cells import missing
     from fedssd.experiment.reproduce import interrupted
     from fedssd.experiment.study.results import Results
 
-    ran, asked = 0, set[str]()
+    ran, asked, folders = 0, set[str](), [out, *args.reuse]
     while True:
-        results = Results([out, *reuse])
-        cells = study.cells(_chosen(study, part, results, only))
+        results = Results(folders)
+        cells = study.cells(_chosen(study, part, results, args.only))
         left = {cell.key: cell.name for cell in missing(cells, results.found(cells))}
         if not left and not interrupted(out, cells):
             return ran
@@ -145,7 +146,7 @@ def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int
         if lost:  # never again and again
             raise UserError(f"{out} does not hold {lost[0]}, which has just been run: was it moved?")
         asked |= left.keys()
-        ran += run_missing(cells, out, partial(_finished, cells, [out, *reuse]), workers, quiet, lean=True)
+        ran += run_missing(cells, out, partial(_finished, cells, folders), workers, args.quiet, track, lean=True)
 
 
 def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[Path]]:
