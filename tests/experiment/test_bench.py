@@ -6,12 +6,13 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment import bench
+from fedssd.experiment import bench, tracking
 from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.many import compare
@@ -240,3 +241,24 @@ def test_a_run_whose_record_is_broken_is_named(line: str, tmp_path: Path) -> Non
     (tmp_path / "rounds.jsonl").write_text(line + "\n")
     with pytest.raises(UserError, match=r"expected a first line with 'split_hash' in .*rounds.jsonl"):
         refuse_other_splits({0: ("a", "b")}, {"fedavg": {0: tmp_path}})
+
+
+@pytest.mark.usefixtures("here")
+def test_a_tracker_is_told_of_the_user_s_runs_where_they_will_be(
+    committed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below the fingerprint of the method's content, as their folders: once changed, it is another method."""
+    followed: dict[str, str] = {}
+
+    def follow(run: tracking.Followed) -> SimpleNamespace:
+        followed[run.name] = run.group
+        return SimpleNamespace(last=0, tell=lambda number, figures: None, close=lambda whole: None)
+
+    monkeypatch.setattr(tracking, "find_spec", lambda _: True)
+    monkeypatch.setitem(tracking.TRACKERS, "wandb", follow)
+    assert run(committed, "--out", "mine", "--track", "wandb") == 0
+    found = [path.parent.relative_to("mine").as_posix() for path in Path("mine").rglob("summary.json")]
+    assert followed == dict.fromkeys(found, "mine") != {}
+    assert run(committed, "--out", "other", "--track", "wandbb") == 2
+    assert "did you mean 'wandb'?" in capsys.readouterr().err
+    assert not Path("other").exists()

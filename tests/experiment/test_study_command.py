@@ -6,65 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from told import Told, nothing
+from told import Told
 
 from fedssd.cli import main
-from fedssd.cli.study import chosen_trials
 from fedssd.experiment.reproduce import RECORD
 from fedssd.experiment.study.design import load_design
 from fedssd.experiment.study.parts import Study
-from fedssd.experiment.study.trials import BASE, COLUMNS
+from fedssd.experiment.study.trials import BASE
 
 TINY = ["--scale", "small", "--rounds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
-
-
-@pytest.mark.quick
-def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
-    trials = study.trials("screen", Told(nothing))
-    kept = chosen_trials(trials, "floor")
-    assert [(t.group, t.arm) for t in kept] == [
-        (BASE, "fedavg"),
-        (BASE, "fedssd-0.5"),
-        ("floor", "fedssd-0.5"),
-    ]
-    assert {t.label for t in chosen_trials(trials, "weight_decay=1e-05")} == {BASE, "weight_decay=1e-05"}
-    assert chosen_trials(trials, None) == trials
-    by_name = [chosen_trials(trials, name) for name in ("fedssd", "FedSSD")]  # as a page writes a method
-    assert by_name[0] == by_name[1] != []
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("part", "name", "beside"),
-    [
-        ("screen", "fedcad-temperature", [(BASE, BASE, "fedcad")]),
-        ("screen", "base", []),
-        ("report", "mse", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
-        ("columns", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
-        ("digits", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
-        ("report", "table1-cifar10", []),
-        ("tune", "mse", []),
-        ("compose", "moon-decay", []),
-    ],
-)
-def test_what_a_row_is_compared_with_comes_along(
-    study: Study, part: str, name: str, beside: list[tuple[str, str, str]]
-) -> None:
-    trials = study.possible(part)
-    kept = chosen_trials(trials, name)
-    named = [t for t in trials if name in (t.group, t.label, t.arm)]
-    assert [(t.group, t.label, t.arm) for t in kept if t not in named] == beside
-    assert kept[len(beside) :] == named != []
-
-
-@pytest.mark.quick
-def test_a_departure_of_fedssd_comes_with_fedavg_s_own(study: Study) -> None:
-    """And with FedAvg at the base where the departure concerns FedSSD alone."""
-    kept = chosen_trials(study.trials("screen", Told(nothing)), "fedssd-0.5")
-    theirs = {(t.group, t.label) for t in kept if t.arm == "fedavg"}
-    ours = {(t.group, t.label) for t in kept if t.arm == "fedssd-0.5"}
-    assert ours - theirs == {(t.group, t.label) for t in kept if t.label.startswith("fedssd.")} != set()
-    assert theirs < ours
 
 
 @pytest.mark.quick
@@ -79,23 +29,6 @@ def test_a_departure_that_did_not_survive_is_confirmed_if_it_is_named(
     assert study.optional("report") == []
     assert main([*command, "--part", "confirm", "--only", "weight_decay=1e-05", "--plan"]) != 0
     assert "follows from part 'screen'" in capsys.readouterr().err
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("part", "written", "name"),
-    [
-        ("report", "FedSSD, M_max best over all columns", "fedssd-columns"),
-        ("digits", "M_max = 1", "fedssd.m_max=1.0"),
-        ("report", "δ = 0.1", "table2-dirichlet-0.1"),
-        ("report", "FedSSD, weight outside the square", "fedssd-outside"),
-        ("tune", "plain MSE, Table 3's ablation", "mse"),
-        ("profile", "#K = 2", "table2-classes-2"),
-    ],
-)
-def test_only_takes_what_a_page_calls_a_row(study: Study, part: str, written: str, name: str) -> None:
-    trials = study.possible(part)
-    assert chosen_trials(trials, written) == chosen_trials(trials, name)
 
 
 def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_count, whole
-from fedssd.cli.missing import run_missing
+from fedssd.cli.flags import add_speech_flags
+from fedssd.cli.missing import run_missing, tracking
 from fedssd.cli.parser import UsageError, a_path, examples, settings_given
 
 EXAMPLES = examples(
@@ -28,6 +29,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         usage="fedssd bench FILE.py:NAME [flags]",
         description="Run your own method where committed results were made, and compare seed by seed.",
         epilog=EXAMPLES,
+        add_help=False,
     )
     add = parser.add_argument
     add("method", metavar="FILE.py:NAME", help="your method; a sum such as my_method.py:MyLoss+fedprox works too")
@@ -49,8 +51,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         help="where yours go (default: runs/bench-<name>-<dataset>, numbered beside another file's)",
     )
     add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
-    add("--quiet", action="store_true", help="no progress and no remarks, only the result")
-    add("--json", action="store_true", help="print the result as one line of JSON")
+    add_speech_flags(parser)
     parser.set_defaults(main=main)
 
 
@@ -83,9 +84,10 @@ def main(args: argparse.Namespace) -> int:
     name = method.rsplit(":", 1)[-1]
     usual = places.unused(places.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, method))
     out = places.shared(args.out or usual)
+    track = tracking(args.track, out)
     with alone(out):
         there = out / bench.fingerprint(method)  # runs of this very content: what it was before counts for nothing
-        ran = run_missing(cells, there, lambda: finished_runs([there], method), workers, args.quiet)
+        ran = run_missing(cells, there, lambda: finished_runs([there], method), workers, args.quiet, track)
         done = finished_cells([there], method)
         own = {cell.recipe.seed: done[cell.key] for cell in cells}
         bench.refuse_other_splits({seed: bench.origin(run) for seed, run in own.items()}, others)

@@ -112,7 +112,7 @@ def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:
     add_speech_flags(group)
 
 
-def add_speech_flags(group: argparse._ArgumentGroup) -> None:
+def add_speech_flags(group: argparse._ActionsContainer) -> None:
     """How much is said, and to whom."""
     group.add_argument(
         "--track",

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fedssd.cli import places
 from fedssd.cli.cells import CellProgress, recorded
 from fedssd.cli.progress import spoken
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from fedssd.experiment.cells import Cell
+    from fedssd.experiment.events import Listener
+
+
+class Track(Protocol):
+    """Opens a listener that tells a tracker, too; ``homes`` says where runs will be that are under way."""
+
+    def __call__(self, listen: Listener, homes: Mapping[Path, Path]) -> AbstractContextManager[Listener]: ...
+
+
+def tracking(name: str | None, out: Path) -> Track:
+    """The tracker of that name for runs below ``out``; one that is unknown or not installed is refused at once."""
+    from fedssd.experiment.tracking import tracked, tracker
+
+    return partial(tracked, tracker(name), out)
 
 
 def run_missing(
@@ -21,6 +38,7 @@ def run_missing(
     finished: Callable[[], Mapping[str, Sequence[Path]]],
     workers: int,
     quiet: bool,
+    track: Track,
     lean: bool = False,
 ) -> int:
     """Run into ``out`` the cells that are not ``finished`` and give their number; say how long it will take.
@@ -31,7 +49,7 @@ def run_missing(
     from fedssd.experiment.estimate import estimate
     from fedssd.experiment.events import Event
     from fedssd.experiment.repeats import RULE
-    from fedssd.experiment.reproduce import interrupted, run_cells
+    from fedssd.experiment.reproduce import homes, interrupted, run_cells
 
     if not cells:  # a figure for which nothing trains
         return 0
@@ -63,8 +81,16 @@ def run_missing(
         say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
     fresh = missing(left, {cell.key for cell in again})  # which may have another name there
     progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *fresh]}, seconds)
+    under_way: dict[Path, Path] = {}
     try:
-        run_cells(left, out, workers, (lambda _: say) if quiet else progress.begin, begun, lean)
+        with track(say if quiet else progress, under_way) as listen:
+
+            def begin(batch: Mapping[str, Path]) -> Listener:
+                progress.begin(batch)
+                under_way.update(homes(out, batch))
+                return listen
+
+            run_cells(left, out, workers, begin, begun, lean)
     except KeyboardInterrupt as error:
         count = len(left) - len(missing(left, finished()))
         raise type(error)(f"{count} of {len(left)} cells finished in {out}: the same command goes on") from None

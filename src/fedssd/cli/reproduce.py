@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_count, whole
-from fedssd.cli.missing import run_missing
+from fedssd.cli.flags import add_speech_flags
+from fedssd.cli.missing import run_missing, tracking
 from fedssd.cli.parser import UsageError, a_path, examples, settings_given
 from fedssd.cli.report import leave_report
 
@@ -39,6 +40,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         usage="fedssd reproduce NAME [flags]",
         description="Run what is missing of a table or figure of the paper, and put it beside the published one.",
         epilog=EXAMPLES,
+        add_help=False,
     )
     add = parser.add_argument
     names = ", ".join([*EXPERIMENTS, EVERYTHING])
@@ -65,8 +67,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     add("--reuse", type=a_path, action="append", default=[], metavar="DIR", help="finished runs to take from elsewhere")
     add("--workers", default="0", metavar="N", help="processes; 0 is one a core, on a GPU one (default: %(default)s)")
     add("--figures", action="store_true", help="the report's figures as PNG and PDF, too (needs fedssd[figures])")
-    add("--quiet", action="store_true", help="no progress and no remarks, only the result")
-    add("--json", action="store_true", help="print the result as one line of JSON")
+    add_speech_flags(parser)
     parser.set_defaults(main=main)
 
 
@@ -104,8 +105,9 @@ def main(args: argparse.Namespace) -> int:
     wanted = [experiment for experiment in wanted if found[experiment.name]]
     cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
     out = _folder(args.out, small)
+    track = tracking(args.track, out)
     with alone(out):
-        ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet)
+        ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet, track)
         done = finished_cells([out, *args.reuse])
         written = _write(wanted, found, range(count), methods, out, done, "digits" if small else "")
     reused = [run for cell in cells if (run := done.get(cell.key)) and out.resolve() not in run.resolve().parents]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.missing import run_missing
+from fedssd.cli.missing import Track, run_missing, tracking
 from fedssd.cli.parser import UsageError, settings_given
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ def main(args: argparse.Namespace) -> int:
     _check_only(study, args.part, args.only)
     small = args.scale == "small"
     out = places.shared(args.out or places.ROOT / f"{NAME}{'-small' if small else ''}")
+    track = tracking(args.track, out)
     if args.plan:
         there = [folder for folder in (out, *args.reuse) if folder.is_dir()]
         return _plan(study, parts, Results(there), args.only, args.json)
     ran = 0
     with alone(out):
         for part in parts:
-            ran += _run(study, part, out, args.reuse, workers, args.quiet, args.only)
+            ran += _run(study, part, out, workers, args, track)
         page = Page(study, Results([out, *args.reuse]))
         written = write_study(page, out)
     if args.json:
@@ -94,11 +95,12 @@ def _check_only(study: Study, part: str, only: str | None) -> None:
     from fedssd.errors import perhaps
     from fedssd.experiment.paper import EVERYTHING
     from fedssd.experiment.study.design import PARTS
+    from fedssd.report.row_names import named
 
     if only is None:
         return
     trials = {one: study.possible(one) for one in (PARTS if part == EVERYTHING else (part,))}
-    having = [one for one, found in trials.items() if any(_is_named(trial, only) for trial in found)]
+    having = [one for one, found in trials.items() if named(only, found, study.design)]
     known = list(dict.fromkeys(trial.group for found in trials.values() for trial in found))
     if not having and part == EVERYTHING:
         raise UsageError(f"fedssd reproduce: --only {only!r} is in no part of the study{perhaps(only, known)}")
@@ -110,80 +112,33 @@ def _check_only(study: Study, part: str, only: str | None) -> None:
         raise UsageError(f"fedssd reproduce: --only needs --part beside it; the parts that have {only!r}: {found}")
 
 
-def _is_named(trial: Trial, only: str) -> bool:
-    """By its choice, setting, composition, label or arm, or as a page calls that, in letters of either case."""
-    names = [trial.group, trial.label, trial.arm]
-    titles = [_titles().get(name, name) for name in names]
-    return only.casefold() in {name.casefold() for name in (*names, *titles)}
-
-
-@cache
-def _titles() -> dict[str, str]:
-    """What a page calls methods, variants, columns and FedSSD's strengths."""
-    from fedssd.experiment.study.design import label, load_design
-    from fedssd.experiment.study.trials import COLUMNS
-    from fedssd.report.figures import NAMES
-
-    design = load_design()
-    variants = {one.name: one.title for one in (*design.variants, design.columns)}
-    strengths = {label(design.columns.at(value)): f"M_max = {value:g}" for value in design.digits.m_max}
-    return NAMES | variants | strengths | {column.recipe: column.title for column in COLUMNS}
-
-
 def _chosen(study: Study, part: str, results: Results, only: str | None) -> list[Trial]:
-    """What a part has to run, or of that what is named; a departure that did not survive is confirmed if named."""
+    """What a part has to run, or of that what is named, and what its rows compare it with."""
+    from fedssd.report.row_names import named
+
     trials = study.trials(part, results)
-    if only is not None and not any(_is_named(trial, only) for trial in trials):
-        trials += study.optional(part)
-    return chosen_trials(trials, only)
-
-
-def chosen_trials(trials: Sequence[Trial], only: str | None) -> list[Trial]:
-    """Those of a choice, setting, composition, arm or label that is named, with what their rows compare them with."""
-
     if only is None:
-        return list(trials)
-    found = [trial for trial in trials if _is_named(trial, only)]
+        return trials
+    if not named(only, trials, study.design):  # a departure that did not survive is confirmed if it is named
+        trials += study.optional(part)
+    found = named(only, trials, study.design)
     if not found:
         known = ", ".join(dict.fromkeys(trial.group for trial in trials))
         raise UsageError(f"fedssd reproduce: --only {only!r} is not among what the part has to run: {known}")
-    wanted = {(other.group, other.label, other.arm) for trial in found for other in _beside(trial, trials)}
-    beside = [trial for trial in trials if (trial.group, trial.label, trial.arm) in wanted and trial not in found]
-    return [*beside, *found]
+    return study.with_compared(found, trials)
 
 
-def _beside(trial: Trial, trials: Sequence[Trial]) -> list[Trial]:
-    """What a row compares it with: the arm at the base, and FedAvg.
-
-    A departure of FedSSD is compared with FedAvg's own, or with FedAvg at the base where that does not have it; what
-    has a column with FedAvg on that column.
-    """
-    from fedssd.experiment.study.design import OURS
-    from fedssd.experiment.study.trials import BASE
-
-    theirs = [other for other in trials if other.arm == "fedavg"]
-    if trial.part in ("columns", "report", "digits"):
-        return [other for other in theirs if other.group == trial.group]
-    if trial.part not in ("screen", "confirm"):
-        return []
-    own = [other for other in trials if other.group == BASE and other.arm == trial.arm]
-    if trial.recipe.method != OURS:
-        return own
-    same = [other for other in theirs if (other.group, other.label) == (trial.group, trial.label)]
-    return [*(same or [other for other in theirs if other.group == BASE]), *own]
-
-
-def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int, quiet: bool, only: str | None) -> int:
+def _run(study: Study, part: str, out: Path, workers: int, args: argparse.Namespace, track: Track) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
     from fedssd.errors import UserError
     from fedssd.experiment.cells import missing
     from fedssd.experiment.reproduce import interrupted
     from fedssd.experiment.study.results import Results
 
-    ran, asked = 0, set[str]()
+    ran, asked, folders = 0, set[str](), [out, *args.reuse]
     while True:
-        results = Results([out, *reuse])
-        cells = study.cells(_chosen(study, part, results, only))
+        results = Results(folders)
+        cells = study.cells(_chosen(study, part, results, args.only))
         left = {cell.key: cell.name for cell in missing(cells, results.found(cells))}
         if not left and not interrupted(out, cells):
             return ran
@@ -191,7 +146,7 @@ def _run(study: Study, part: str, out: Path, reuse: Sequence[Path], workers: int
         if lost:  # never again and again
             raise UserError(f"{out} does not hold {lost[0]}, which has just been run: was it moved?")
         asked |= left.keys()
-        ran += run_missing(cells, out, partial(_finished, cells, [out, *reuse]), workers, quiet, lean=True)
+        ran += run_missing(cells, out, partial(_finished, cells, folders), workers, args.quiet, track, lean=True)
 
 
 def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[Path]]:

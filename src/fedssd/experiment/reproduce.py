@@ -79,6 +79,11 @@ def run_cells(
         gather(out, place, lean)
 
 
+def homes(out: Path, places: Places) -> dict[Path, Path]:
+    """Where the runs of a batch will be once they are finished, by where they run."""
+    return {folder: _free(out / name) for name, folder in places.items()}
+
+
 def _run_batch(
     batch: Sequence[Cell],
     out: Path,

@@ -142,23 +142,30 @@ def tracker(name: str | None) -> Callable[[Followed], Sink] | None:
 
 
 @contextmanager
-def tracked(open_sink: Callable[[Followed], Sink] | None, out: Path, listen: Listener) -> Iterator[Listener]:
+def tracked(
+    open_sink: Callable[[Followed], Sink] | None, out: Path, listen: Listener, homes: Mapping[Path, Path] | None = None
+) -> Iterator[Listener]:
     """A listener that tells a tracker what it hears and passes it on.
 
-    A tracker that fails, as when its server is away, is named once and left alone: no run ends for it.
+    A tracker that fails, as when its server is away, is named once and left alone: no run ends for it. ``homes`` has
+    the folders that runs will be in, by those in which they are under way, where that is elsewhere.
     """
     if open_sink is None:
         yield listen
         return
-    sinks: dict[Path, Sink] = {}
+    sinks: dict[Path, Sink] = {}  # of runs under way
+    rounds: dict[Path, object] = {}
     failed: list[Exception] = []
 
     def tell(folder: Path, line: Line) -> None:
         if folder not in sinks:
-            sinks[folder] = open_sink(followed(folder, out))
+            run = followed(folder, out, (homes or {}).get(folder, folder))
+            sinks[folder], rounds[folder] = open_sink(run), run.recipe.get("rounds")
             for earlier in _recorded(folder, line["round"]):
                 _tell(sinks[folder], earlier)
         _tell(sinks[folder], line)
+        if line["round"] == rounds[folder]:
+            _close(sinks.pop(folder), whole=True)
 
     def heard(event: Event) -> None:
         listen(event)
@@ -177,13 +184,17 @@ def tracked(open_sink: Callable[[Followed], Sink] | None, out: Path, listen: Lis
         whole = True
     finally:
         for sink in sinks.values():
-            with suppress(Exception):
-                sink.close(whole)
+            _close(sink, whole)
 
 
 def _tell(sink: Sink, line: Line) -> None:
     if line["round"] > sink.last:
         sink.tell(line["round"], figures_of(line))
+
+
+def _close(sink: Sink, whole: bool) -> None:
+    with suppress(Exception):
+        sink.close(whole)
 
 
 def _recorded(folder: Path, before: int) -> list[Line]:
@@ -200,13 +211,13 @@ def figures_of(line: Mapping[str, Any]) -> Figures:
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
-def followed(folder: Path, out: Path) -> Followed:
-    """A run's name and recipe, by its folder."""
+def followed(folder: Path, out: Path, home: Path) -> Followed:
+    """A run's name and recipe, by its folder, and by the one it will be in."""
     header = glance.header(folder)
     identity = sha256(f"{header.get('recipe_hash')} {header.get('started')} {folder.name}".encode()).hexdigest()[:16]
     recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
     group = out.resolve().name
-    name = group if folder == out else folder.relative_to(out).as_posix()
+    name = group if home == out else home.relative_to(out).as_posix()
     return Followed(name, group, out, identity, dict(_flat(recipe)))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from fedssd.experiment.study.design import Choice, Tuned
+from fedssd.experiment.study.design import THEIRS, Choice, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
 from fedssd.report.tuned import until_reported

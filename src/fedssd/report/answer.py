@@ -7,10 +7,10 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, Tuned
+from fedssd.experiment.study.design import OURS, THEIRS, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.by_round import said_of_digits
-from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.evidence import Evidence
 from fedssd.report.wording import (
     NOT_RUN,
     code,
@@ -63,7 +63,7 @@ def _base(evidence: Evidence) -> str:
     bases = {trial.arm: trial for trial in evidence.study.bases("confirm")}
     printed = printed_strengths("cifar10", (OURS,))[OURS]
     found = {
-        fedssd_at(bases[arm].cell(0).recipe.options[OURS], printed): evidence.against(bases[arm], bases[THEIRS])
+        fedssd_at(bases[arm].cell(0).recipe.options[OURS], printed): evidence.over_fedavg(bases[arm])
         for arm in evidence.leaders
     }
     said = [f"{name} {leads(lead)}" for name, lead in found.items() if lead.gains]

@@ -12,10 +12,11 @@ from fedssd.experiment.study.design import OURS
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
-from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.evidence import Evidence
 from fedssd.report.figures import AXIS, LABELS, PANEL, Curve, document, global_accuracy, mean_curve, panel, value_scale
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
+from fedssd.report.row_names import strength
 from fedssd.report.svg import text
 from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, interval, leads, listed
@@ -44,7 +45,7 @@ def _pairs_of_cifar10(evidence: Evidence) -> list[Pair]:
     values = {OURS: settled.strengths[ours.key], ours.name: settled.everywhere}
     names = [name for name in study.names_reported(settled) if name in values]
     return [
-        Pair(column, f"M_max = {values[name]:g}", *(study.reported(column, one, settled) for one in (name, THEIRS)))
+        _beside_fedavg(evidence, column, values[name], study.reported(column, name, settled))
         for column in COLUMNS
         for name in names
     ]
@@ -132,10 +133,14 @@ def _ends(found: Mapping[tuple[str, str], Rival]) -> list[str]:
 def _pairs_of_digits(evidence: Evidence) -> list[Pair]:
     study = evidence.study
     return [
-        Pair(column, f"M_max = {value:g}", study.on_digits(column, OURS, m_max=value), study.on_digits(column, THEIRS))
+        _beside_fedavg(evidence, column, value, study.on_digits(column, OURS, m_max=value))
         for column in COLUMNS
         for value in study.design.digits.m_max
     ]
+
+
+def _beside_fedavg(evidence: Evidence, column: Column, value: float, ours: Trial) -> Pair:
+    return Pair(column, strength(value), ours, evidence.study.fedavg_beside(ours))
 
 
 def _table(evidence: Evidence, pairs: Sequence[Pair]) -> str:

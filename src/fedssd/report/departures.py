@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fedssd.experiment.study.design import OURS, Choice
+from fedssd.experiment.study.design import OURS, THEIRS, Choice
 from fedssd.experiment.study.trial import Trial
-from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
 from fedssd.report.wording import NOT_RUN, code, interval, spread, verdict
@@ -17,12 +17,10 @@ def lead(evidence: Evidence) -> str:
     rows = []
     for part in ("confirm", "screen"):
         bases = {trial.arm: trial for trial in evidence.study.bases(part)}
-        rows += [_lead_row(evidence, bases[arm], bases[THEIRS]) for arm in evidence.leaders]
+        rows += [_lead_row(evidence, bases[arm]) for arm in evidence.leaders]
         for choice in evidence.study.design.choices:
-            trials = {(t.label, t.arm): t for t in evidence.study.departures(part, choice)}
-            for trial in trials.values():
-                if trial.recipe.method == OURS:
-                    rows.append(_lead_row(evidence, trial, trials.get((trial.label, THEIRS), bases[THEIRS])))
+            trials = evidence.study.departures(part, choice)
+            rows += [_lead_row(evidence, trial) for trial in trials if trial.recipe.method == OURS]
     kept = [row for row in rows if row[2] != NOT_RUN]
     if not kept:
         return f"{NOT_RUN.capitalize()}.\n"
@@ -30,9 +28,9 @@ def lead(evidence: Evidence) -> str:
     return table(heads, kept)
 
 
-def _lead_row(evidence: Evidence, ours: Trial, theirs: Trial) -> list[str]:
-    values = [spread(list(evidence.found(trial).values())) for trial in (ours, theirs)]
-    return [code(ours.label), ours.arm, *values, interval(evidence.against(ours, theirs)), str(ours.recipe.rounds)]
+def _lead_row(evidence: Evidence, ours: Trial) -> list[str]:
+    values = [spread(list(evidence.found(trial).values())) for trial in (ours, evidence.study.fedavg_beside(ours))]
+    return [code(ours.label), ours.arm, *values, interval(evidence.over_fedavg(ours)), str(ours.recipe.rounds)]
 
 
 def choices(evidence: Evidence) -> str:
@@ -67,10 +65,8 @@ def last_or_best(evidence: Evidence) -> str:
     rows = []
     for arm, trial in bases.items():
         last, best = evidence.found(trial, "last"), evidence.found(trial, "best")
-        leads = [
-            pair(arm, evidence.found(bases[THEIRS], which), evidence.found(trial, which)) for which in ("last", "best")
-        ]
-        shown = ["–", "–"] if arm == THEIRS else [interval(lead) for lead in leads]
+        leads = [interval(evidence.over_fedavg(trial, which)) for which in ("last", "best")]
+        shown = ["–", "–"] if arm == THEIRS else leads
         gaps = pair(arm, last, best).gains  # none can be negative, so that an interval would say nothing
         gap = f"{fmean(gaps):.2f}" if gaps else "–"
         rows.append([arm, spread(list(last.values())), spread(list(best.values())), gap, *shown])

@@ -12,18 +12,16 @@ from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import MACHINE
-from fedssd.experiment.study.design import OURS, Changes, Tuned, label
+from fedssd.experiment.study.design import OURS, THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report import mechanism
-from fedssd.report.figures import NAMES
 from fedssd.report.paired import Rival, pair
 from fedssd.report.records import Record, read
+from fedssd.report.row_names import titles
 from fedssd.report.tables import Reached, first_reaching, reached
-
-THEIRS = "fedavg"
 
 
 class Best(NamedTuple):
@@ -67,9 +65,13 @@ class Evidence:
         """Percent by seed, as far as it has been run."""
         return self.results.accuracies(trial, self.study.seeds_for(trial), which)
 
-    def against(self, ours: Trial, theirs: Trial) -> Rival:
+    def against(self, ours: Trial, theirs: Trial, which: str = "") -> Rival:
         """One less another, paired by seed."""
-        return pair(theirs.arm, self.found(theirs), self.found(ours))
+        return pair(theirs.arm, self.found(theirs, which), self.found(ours, which))
+
+    def over_fedavg(self, trial: Trial, which: str = "") -> Rival:
+        """A trial less the FedAvg beside it."""
+        return self.against(trial, self.study.fedavg_beside(trial), which)
 
     def records(self, trial: Trial) -> list[Record]:
         """What its runs wrote down, as far as it has been run."""
@@ -85,9 +87,10 @@ class Evidence:
         ]
         return [(column, end) for column, end in found if end is not None]
 
-    def rounds_to(self, ours: Trial, theirs: Trial) -> Reached | None:
-        """T: the rounds after which one first has the other's final accuracy of the same seed, as a median."""
-        ends = {record.summary["seed"]: record.rounds[-1]["global"]["acc"] for record in self.records(theirs)}
+    def rounds_to_fedavg(self, ours: Trial) -> Reached | None:
+        """T: the rounds after which one first has its FedAvg's final accuracy of the same seed, as a median."""
+        theirs = self.records(self.study.fedavg_beside(ours))
+        ends = {record.summary["seed"]: record.rounds[-1]["global"]["acc"] for record in theirs}
         known = [record for record in self.records(ours) if record.summary["seed"] in ends]
         first = [first_reaching(record.rounds, ends[record.summary["seed"]]) for record in known]
         return reached(first, [ours.recipe.rounds] * len(known))
@@ -138,21 +141,16 @@ class Evidence:
             return None
         return column.published[OURS].accuracy - column.published[THEIRS].accuracy
 
-    def reported_lead(self, column: Column, name: str, settled: Settled) -> Rival:
-        """A method or variant less FedAvg on a column, on seeds nothing was chosen on."""
-        return self.against(*(self.study.reported(column, one, settled) for one in (name, THEIRS)))
-
     def reported_leads(self, name: str, settled: Settled) -> dict[str, Rival]:
-        """The same by column's title, as far as both were run."""
-        found = {column.title: self.reported_lead(column, name, settled) for column in COLUMNS}
+        """A method or variant less FedAvg on seeds nothing was chosen on, by column's title, where both were run."""
+        found = {column.title: self.over_fedavg(self.study.reported(column, name, settled)) for column in COLUMNS}
         return {title: lead for title, lead in found.items() if lead.gains}
 
     @property
     def titles(self) -> dict[str, str]:
         """What a page calls the methods and variants that are reported, the paper's first."""
-        own = {one.name: one.title for one in (*self.study.design.variants, self.study.design.columns)}
-        names = self.study.names_reported(self.settled)
-        return {name: own.get(name) or NAMES[name] for name in names}
+        known = titles(self.study.design)
+        return {name: known[name] for name in self.study.names_reported(self.settled)}
 
     def ahead(self, one: Tuned, settled: Settled) -> Rival:
         """A variant less FedSSD, each at its best on the tuning seeds."""
@@ -170,11 +168,9 @@ class Evidence:
         settled, found = self.settled, self.study.compositions(self.results)
         if settled is None or not found:
             return None
-        design, trials = self.study.design, {n: self.study.best(n, value, settled) for n, value in found.items()}
-        ours, rival = (  # the better stands first
-            next(name for name in found if design.composition(name).is_control == control) for control in (False, True)
-        )
-        return Best(*(trials[name] for name in (ours, design.without_fedssd(ours).name, rival)))
+        trials = [self.study.best(name, value, settled) for name, value in found.items()]  # the better first
+        ours = next(trial for trial in trials if not self.study.design.composition(trial.group).is_control)
+        return Best(ours, *self.study.without_fedssd(ours, trials))
 
     def distance_error(self, changes: Changes, columns: Sequence[Column]) -> float | None:
         """The standard error of a pipeline's distance to the published FedAvg, from our seeds alone.

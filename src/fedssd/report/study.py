@@ -17,7 +17,7 @@ from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report import by_round, departures, mechanism, tuned
 from fedssd.report.advice import advice
 from fedssd.report.answer import STAND_IN, answer, short_answer
-from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.records import Record
 from fedssd.report.wording import NOT_RUN, code, spread
@@ -86,13 +86,15 @@ class Page(Evidence):
 
     def _mechanism_on(self, column: Column, settled: Settled) -> str:
         rows = []
-        theirs = self.records(self.study.reported(column, THEIRS, settled))
         for name, title in self.titles.items():
-            records = self.records(self.study.reported(column, name, settled))
+            trial = self.study.reported(column, name, settled)
+            records = self.records(trial)
             if records:
                 ends = (mechanism.ends(records, measure) for measure in mechanism.MEASURES.values())
                 rows.append([title, *("–" if not values else spread(values, 3) for values in ends)])
-            if records and theirs and name in (OURS, self.study.design.columns.name):
+            ours = name in (OURS, self.study.design.columns.name)
+            theirs = self.records(self.study.fedavg_beside(trial)) if records and ours else []
+            if theirs:
                 rows.append([f"{title}, less FedAvg [95 %]", *mechanism.less(records, theirs)])
         return f"**{column.title}**\n\n{table(('in the last round', *mechanism.MEASURES), rows)}" if rows else ""
 

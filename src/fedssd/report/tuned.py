@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedssd.experiment.paper import Column
-from fedssd.experiment.study.design import Changes, Tuned, label
+from fedssd.experiment.study.design import THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report.evidence import THEIRS, Evidence
+from fedssd.report.evidence import Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.reproduction import FAR_OFF
+from fedssd.report.row_names import titles
 from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, spread
 
 
@@ -41,14 +42,12 @@ def profile(evidence: Evidence) -> str:
 
 def _less_the_first(evidence: Evidence, columns: Sequence[Column]) -> str:
     """What each pipeline does to FedAvg over all rounds, beside the first."""
-    first, *others = evidence.study.candidates()
-    rows = [
-        [
-            code(label(other)),
-            *(interval(evidence.against(*(evidence.study.candidate(p, c) for p in (other, first)))) for c in columns),
-        ]
-        for other in others
-    ]
+    study = evidence.study
+    rows = []
+    for other in study.candidates()[1:]:
+        trials = [study.candidate(other, column) for column in columns]
+        gains = [evidence.against(trial, study.first_pipeline_beside(trial)) for trial in trials]
+        rows.append([code(label(other)), *map(interval, gains)])
     if not any(any_run(rows, place + 1) for place in range(len(columns))):
         return ""
     heads = ("less the first pipeline [95 %]", *(column.title for column in columns))
@@ -76,13 +75,13 @@ def tuning(evidence: Evidence) -> str:
         evidence.study.strengths(evidence.results) or {},
         evidence.study.variants(evidence.results) or {},
     )
-    best, rows = {**strengths, **variants}, []
+    best, known, rows = {**strengths, **variants}, titles(evidence.study.design), []
     for one in (*evidence.study.design.grids, *evidence.study.design.variants):
         chosen = best.get(one.name if one.title else one.key)
         for value, trial in evidence.study.tried(one, paper).items():
             found = spread(list(evidence.found(trial).values()))
             mark = chosen_mark(one.values, value) if chosen == value else ""
-            rows.append([one.title or NAMES[one.name], code(trial.label) + mark, found])
+            rows.append([known[one.name], code(trial.label) + mark, found])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
     settled = evidence.settled
@@ -99,7 +98,7 @@ def columns(evidence: Evidence) -> str:
     for column in COLUMNS:
         base = evidence.study.on_column(column, None, paper)
         tried = [evidence.study.on_column(column, value, paper) for value in ours.values]
-        gains = [interval(evidence.against(trial, base)) for trial in tried]
+        gains = [interval(evidence.over_fedavg(trial)) for trial in tried]
         rows.append([column.title, spread(list(evidence.found(base).values())), *gains])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
@@ -157,10 +156,11 @@ def report_beside(evidence: Evidence) -> str:
 def _column(evidence: Evidence, column: Column, settled: Settled) -> str:
     rows = []
     for name, title in evidence.titles.items():
-        accuracies = list(evidence.found(evidence.study.reported(column, name, settled)).values())
+        trial = evidence.study.reported(column, name, settled)
+        accuracies = list(evidence.found(trial).values())
         found = spread(accuracies) + (_flag(evidence, column, accuracies) if name == THEIRS else "")
-        lead = "–" if name == THEIRS else interval(evidence.reported_lead(column, name, settled))
-        reached = evidence.rounds_to(*(evidence.study.reported(column, one, settled) for one in (name, THEIRS)))
+        lead = "–" if name == THEIRS else interval(evidence.over_fedavg(trial))
+        reached = evidence.rounds_to_fedavg(trial)
         rows.append([title, found, lead, str(reached or "–"), *_printed(evidence, column, name)])
     heads = ("method", "ours %", "gain over FedAvg [95 %]", "T", "paper %", "paper's gain", "paper's T")
     shown = _flagged(table(heads[: len(rows[0])], rows))
@@ -198,18 +198,17 @@ def compositions(evidence: Evidence) -> str:
         f"All with {code(label(evidence.study.design.composed))}, whatever the pipeline has.\n",
         table(("composition", "value", "accuracy % on the tuning seeds"), rows),
     ]
-    reported = _best_rows(evidence, settled)
+    reported = _best_rows(evidence)
     heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
     return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])
 
 
-def _best_rows(evidence: Evidence, settled: Settled) -> list[list[str]]:
+def _best_rows(evidence: Evidence) -> list[list[str]]:
     """Each less FedAvg, then the one with FedSSD less the same without it and less the best without."""
     best = evidence.best()
     if best is None:
         return []
-    base = evidence.study.reported(evidence.home, THEIRS, settled)
-    rivals = [(ours, role, base) for ours, role in best.roles]
+    rivals = [(ours, role, evidence.study.fedavg_beside(ours)) for ours, role in best.roles]
     rivals += [
         (ours, "what of it is FedSSD's" if theirs == best.control else "", theirs) for ours, theirs in best.differences
     ]

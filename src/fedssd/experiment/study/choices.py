@@ -14,11 +14,12 @@ from fedssd.experiment.paper import Column
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Changes, Tuned
 from fedssd.experiment.study.results import Results
-from fedssd.experiment.study.trials import COLUMNS, Settled, Trials
+from fedssd.experiment.study.rows import Rows
+from fedssd.experiment.study.trials import COLUMNS, Settled
 
 
 @dataclass(frozen=True)
-class Choices(Trials):
+class Choices(Rows):
     """The choices that follow from a study's results."""
 
     def survivors(self, results: Results) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ Changes = Mapping[str, Any]  # recipe keys and method.option to their values
 PARTS = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best", "digits")
 REPORTING = ("confirm", "report", "best", "digits")  # the others choose
 WITH_PIPELINE = ("tune", "columns", "report", "compose", "best")  # the chosen one, or one that is named
-OURS = "fedssd"
+OURS, THEIRS = "fedssd", "fedavg"
 
 
 @dataclass(frozen=True)

@@ -93,10 +93,6 @@ class Trials:
         wanted = [changes for changes in choice.changes if not (self.small and OF_IMAGES in changes)]
         return [self._departure(part, choice.name, arm, changes) for changes in wanted for arm in choice.arms]
 
-    def base_of(self, trial: Trial) -> Trial:
-        """What a departure departs from."""
-        return self._departure(trial.part, BASE, trial.arm, {})
-
     def _departure(self, part: str, group: str, arm: str, changes: Changes) -> Trial:
         given = self.design.arms[arm]
         base = replace(self._setting(self._column(self.design.base), part), method=given.method)

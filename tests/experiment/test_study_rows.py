@@ -1,0 +1,177 @@
+"""What a row of the study is compared with: the page's tables and ``--only`` say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from told import Says, Told, nothing, page
+
+from fedssd.experiment.study.design import PARTS, Design, label
+from fedssd.experiment.study.parts import Study
+from fedssd.experiment.study.trial import Trial
+from fedssd.experiment.study.trials import BASE, COLUMNS
+from fedssd.report.evidence import Evidence
+from fedssd.report.paired import Rival
+from fedssd.report.row_names import named
+from fedssd.report.study import Page
+
+Place = tuple[str, ...]
+Pairs = set[tuple[Place, Place]]
+TUNED = "tune"  # grids are compared as a whole: no row of theirs has another beside it
+FIRST, OTHER = (f"head={head},weight_decay=0.0,augment=moon,partial_batch=keep" for head in ("auto", "on"))
+
+
+def place(trial: Trial) -> Place:
+    """Which trial it is, after however many rounds it is looked at."""
+    return (trial.part, trial.pipeline, trial.group, trial.label, trial.arm)
+
+
+def kept(study: Study, trials: Sequence[Trial], name: str) -> list[Trial]:
+    """What ``--only NAME`` leaves of a part's trials."""
+    return study.with_compared(named(name, trials, study.design), trials)
+
+
+def told(*missing: str) -> Says:
+    """Some accuracy for every trial but those of the parts that are missing.
+
+    FedSSD is best at 0.5 on the base's column and at 0.1 over all, and so reported with both. The best composition
+    with FedSSD has SCAFFOLD; the best without is MOON's.
+    """
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    best = {("tune", "fedssd.m_max=0.5"), ("columns", "fedssd.m_max=0.1")}
+    ends = {"fedssd+scaffold-decay": 3.0, "moon-decay": 2.0}
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part in missing:
+            return None
+        if trial.part == "profile":
+            return published[trial.group]
+        return 60.0 + seed + ((trial.part, trial.label) in best) + ends.get(trial.group, 0.0)
+
+    return says
+
+
+def paired_on(shown: Page, blocks: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> Pairs:
+    """Every two trials of which one of these blocks of a page has the difference."""
+    found: Pairs = set()
+    against = Evidence.against
+
+    def noted(self: Evidence, ours: Trial, theirs: Trial, which: str = "") -> Rival:
+        found.add((place(ours), place(theirs)))
+        return against(self, ours, theirs, which)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evidence, "against", noted)
+        for block in blocks:
+            shown.blocks[block]()
+    return {(ours, theirs) for ours, theirs in found if ours != theirs}
+
+
+def taken_along(study: Study) -> Pairs:
+    """Every trial of every part, with each of its part that ``--only`` takes along where it is named."""
+    found: Pairs = set()
+    for part in PARTS:
+        trials = [*study.trials(part, Told(told())), *study.optional(part)]
+        for trial in trials:
+            *beside, _ = study.with_compared([trial], trials)
+            found |= {(place(trial), place(other)) for other in beside}
+    return found
+
+
+def test_what_the_page_compares_a_row_with_comes_along_and_nothing_else(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base is that of the screen where it was not confirmed; FedAvg beside a composition is of another part."""
+    whole = page(told())
+    shown = paired_on(whole, whole.blocks, monkeypatch)
+    shown |= paired_on(page(told("confirm")), ["last-or-best"], monkeypatch)
+    compared = {(ours, theirs) for ours, theirs in shown if ours[0] != TUNED}
+    apart = {(ours, theirs) for ours, theirs in compared if ours[0] != theirs[0]}
+    assert {(ours[0], theirs[0]) for ours, theirs in apart} == {("best", "report")}
+    (other,) = study.also()
+    chosen, beside = taken_along(study), taken_along(study.with_pipeline(label(other)))
+    assert compared - apart - chosen - beside == set()
+    assert {ours[0] for ours, _ in chosen - compared} == {"compose"}  # told apart where the best are reported
+    assert {ours[0] for ours, _ in chosen} == set(PARTS) - {TUNED}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("part", "name", "beside"),
+    [
+        ("screen", "fedcad-temperature", [(BASE, BASE, "fedcad")]),
+        ("screen", "fedcad", [(BASE, BASE, "fedavg")]),
+        ("screen", "base", []),
+        ("profile", OTHER, [(column.recipe, FIRST, "fedavg") for column in COLUMNS]),
+        ("profile", FIRST, []),
+        ("report", "mse", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("columns", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("digits", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("report", "table1-cifar10", []),
+        ("tune", "mse", []),
+        ("compose", "moon-decay", []),
+        ("compose", "lr_decay=0.98", []),
+        ("compose", "fedssd-decay", [("fedavg-decay", f"lr_decay={v}", "fedavg-decay") for v in (0.97, 0.98, 0.99)]),
+    ],
+)
+def test_what_a_row_is_compared_with_comes_along(
+    study: Study, part: str, name: str, beside: list[tuple[str, str, str]]
+) -> None:
+    trials = study.possible(part)
+    found = kept(study, trials, name)
+    wanted = [t for t in trials if name in (t.group, t.label, t.arm)]
+    assert [(t.group, t.label, t.arm) for t in found if t not in wanted] == beside
+    assert found[len(beside) :] == wanted != []
+
+
+@pytest.mark.quick
+def test_the_best_composition_comes_with_the_same_without_fedssd_and_the_best_without(study: Study) -> None:
+    trials = study.trials("best", Told(told()))
+    assert [t.group for t in trials] == ["fedssd+scaffold-decay", "moon-decay", "scaffold-decay"]
+    assert [t.group for t in kept(study, trials, "fedssd+scaffold-decay")] == [
+        "moon-decay",
+        "scaffold-decay",
+        "fedssd+scaffold-decay",
+    ]
+    assert [t.group for t in kept(study, trials, "scaffold-decay")] == ["scaffold-decay"]
+
+
+@pytest.mark.quick
+def test_only_keeps_what_is_named_and_its_bases(study: Study) -> None:
+    trials = study.trials("screen", Told(nothing))
+    assert [(t.group, t.arm) for t in kept(study, trials, "floor")] == [
+        (BASE, "fedavg"),
+        (BASE, "fedssd-0.5"),
+        ("floor", "fedssd-0.5"),
+    ]
+    assert {t.label for t in kept(study, trials, "weight_decay=1e-05")} == {BASE, "weight_decay=1e-05"}
+    by_name = [kept(study, trials, name) for name in ("fedssd", "FedSSD")]  # as a page writes a method
+    assert by_name[0] == by_name[1] != []
+
+
+@pytest.mark.quick
+def test_a_departure_of_fedssd_comes_with_fedavg_s_own(study: Study) -> None:
+    """And with FedAvg at the base where the departure concerns FedSSD alone."""
+    found = kept(study, study.trials("screen", Told(nothing)), "fedssd-0.5")
+    theirs = {(t.group, t.label) for t in found if t.arm == "fedavg"}
+    ours = {(t.group, t.label) for t in found if t.arm == "fedssd-0.5"}
+    assert ours - theirs == {(t.group, t.label) for t in found if t.label.startswith("fedssd.")} != set()
+    assert theirs < ours
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("part", "written", "name"),
+    [
+        ("report", "FedSSD, M_max best over all columns", "fedssd-columns"),
+        ("digits", "M_max = 1", "fedssd.m_max=1.0"),
+        ("report", "δ = 0.1", "table2-dirichlet-0.1"),
+        ("report", "FedSSD, weight outside the square", "fedssd-outside"),
+        ("tune", "plain MSE, Table 3's ablation", "mse"),
+        ("profile", "#K = 2", "table2-classes-2"),
+    ],
+)
+def test_only_takes_what_a_page_calls_a_row(study: Study, design: Design, part: str, written: str, name: str) -> None:
+    trials = study.possible(part)
+    assert named(written, trials, design) == named(name, trials, design) != []
