@@ -42,6 +42,7 @@ def test_the_answer_comes_first_with_its_uncertainty() -> None:
     text = answer(page(confirmed))
     half = T2 * 0.1 / 3**0.5
     expected = f"+0.20 points, 95 % interval {0.2 - half:+.2f} to {0.2 + half:+.2f}, 3 seeds"
+    assert text.startswith("**FedSSD as printed is not told apart from FedAvg on δ = 0.5.** Over 100 rounds ")
     assert f"FedSSD as printed is not told apart from FedAvg ({expected})" in text
     assert "and FedSSD at M_max = 0.5 trails FedAvg (-1.04 points" in text
     assert "The lead that the paper prints, +2.89 points, is outside all of these intervals." in text  # 73.38 - 70.49
@@ -101,6 +102,13 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     assert "⚑" not in found.blocks["profile"]()  # as published
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | 53.37 ± 1.52 | +3.73 | – |" in text
     assert "| FedSSD, weight outside the square | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – | – | – |" in text
+    first, *rest = answer(found).split("\n\n")
+    assert first.startswith(
+        "**FedSSD as printed leads FedAvg on δ = 0.5; "
+        "FedSSD at its tuned strength leads FedAvg on #K = 2, #K = 5, δ = 0.1, δ = 0.5 and δ = 10.** "
+    )
+    assert "(+1.50 [+1.50, +1.50])" in first
+    assert not any("**" in paragraph for paragraph in rest)
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
     assert ", FedSSD leads FedAvg on #K = 2 (+1.50 [+1.50, +1.50]), #K = 5 (" in said
     assert "The paper's leads, +3.73 on #K = 2, +1.51 on #K = 5, " in said
@@ -294,7 +302,8 @@ def test_a_study_of_digits_says_so_and_leaves_the_paper_s_figures_out(tmp_path: 
     study = Study(small=True, changes={"rounds": "3", "epochs": "1"}, tuning=(0, 1), reporting=(3, 4))
     found = Page(study, Told(says))
     said = answer(found)
-    assert said.startswith("On digits, in the place of CIFAR-10. Over 3 rounds of our base recipe, FedSSD at M_max = ")
+    assert said.startswith("On digits, in the place of CIFAR-10. **FedSSD at M_max = ")
+    assert ".** Over 3 rounds of our base recipe, FedSSD at M_max = " in said
     printed = [cell.accuracy for column in COLUMNS for cell in column.published.values()]
     for text in (said, found.blocks["report"]()):
         assert not any(f"{value:.2f}" in text for value in printed)

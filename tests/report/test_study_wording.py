@@ -16,6 +16,7 @@ from fedssd.report.wording import (
     published_lead,
     published_leads,
     spread,
+    stands_on,
     verdict,
 )
 
@@ -82,6 +83,9 @@ def test_columns_of_one_verdict_stand_together() -> None:
     assert leads_on({"e": rival(1.0, 1.0)}, brief=True) == same  # type: ignore[arg-type]
     assert leads_on({"a": level, "b": ahead, "c": level}, brief=True) == (  # type: ignore[arg-type]
         "is not told apart from FedAvg on a and c; leads FedAvg on b (+12.00 [+9.52, +14.48])"
+    )
+    assert stands_on({"a": level, "b": ahead, "c": level}) == (  # type: ignore[arg-type]
+        "is not told apart from FedAvg on a and c and leads it on b"
     )
 
 

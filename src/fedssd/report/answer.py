@@ -1,4 +1,4 @@
-"""The study's answer: one paragraph, said as far as there are runs for it, with its uncertainty."""
+"""The study's answer, as far as there are runs for it: a paragraph that says it with its uncertainty, then the rest."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, THEIRS, Tuned
+from fedssd.experiment.study.design import OURS, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import Evidence
+from fedssd.report.paired import Rival
 from fedssd.report.wording import (
     NOT_RUN,
     code,
@@ -25,9 +26,11 @@ from fedssd.report.wording import (
     seeds_of,
     size,
     spread,
+    stands,
+    stands_on,
 )
 
-SENTENCES = (
+PARTS = (
     "the base over all rounds",
     "every method at its tuned strength",
     "digits by round",
@@ -37,56 +40,89 @@ STAND_IN = "On digits, in the place of CIFAR-10"
 
 
 def answer(evidence: Evidence) -> str:
-    """One paragraph, each sentence as far as there are runs for it."""
-    return _paragraph(evidence, [_base(evidence), _report(evidence), said_of_digits(evidence), _best(evidence)])
+    """A first paragraph that answers, and one each for the rest, every sentence as far as there are runs for it."""
+    base, tuned, digits, best = _base(evidence), _tuned(evidence), said_of_digits(evidence), _best(evidence)
+    first = " ".join(filter(None, [_in_short(evidence), base, tuned]))
+    return _said(evidence, [base, tuned, digits, best], [first, _of_tuned(evidence), digits, best])
 
 
 def short_answer(evidence: Evidence) -> str:
-    """The same without what is level, without variants, and without a reason."""
+    """One paragraph: the same without what is level, without variants, and without a reason."""
     digits = said_of_digits(evidence, brief=True)
-    return _paragraph(evidence, [_base(evidence), _short_report(evidence), digits, _best(evidence)])
+    parts = [_base(evidence), _short_report(evidence), digits, _best(evidence)]
+    return _said(evidence, parts, [" ".join(filter(None, [_in_short(evidence), *parts]))])
 
 
-def _paragraph(evidence: Evidence, said: list[str]) -> str:
+def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
+    """The paragraphs that have something to say, and last which parts have not."""
     on = f"{STAND_IN}. " if evidence.study.small else ""
-    if not any(said):
+    if not any(parts):
         return (
             f"{on}**{NOT_RUN.capitalize()}.** The design is fixed and the runs are not made: whether FedSSD leads, "
             "when and by how much is not known here yet.\n"
         )
-    rest = [part for part, sentence in zip(SENTENCES, said, strict=True) if not sentence]
+    rest = [part for part, sentence in zip(PARTS, parts, strict=True) if not sentence]
     missing = f" {NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
-    return on + " ".join(sentence for sentence in said if sentence) + missing + "\n"
+    return on + "\n\n".join(filter(None, paragraphs)) + missing + "\n"
 
 
-def _base(evidence: Evidence) -> str:
+def _in_short(evidence: Evidence) -> str:
+    """The verdicts alone, where there is one: of FedSSD at the base, and at its tuned strength on every column."""
+    base = {name: lead for name, lead in _base_leads(evidence).items() if lead.half_width is not None}
+    tuned = {title: lead for title, lead in _tuned_leads(evidence).items() if lead.half_width is not None}
+    said = [f"{name} {stands(lead)} FedAvg on {evidence.home.title}" for name, lead in list(base.items())[:1]]
+    said += [f"FedSSD at its tuned strength {stands_on(tuned)}"] if tuned else []
+    return f"**{'; '.join(said)}.**" if said else ""
+
+
+def _base_leads(evidence: Evidence) -> dict[str, Rival]:
+    """The leads of FedSSD at the base as far as they were run, the arm that is FedSSD itself first."""
     bases = {trial.arm: trial for trial in evidence.study.bases("confirm")}
     printed = printed_strengths("cifar10", (OURS,))[OURS]
     found = {
         fedssd_at(bases[arm].cell(0).recipe.options[OURS], printed): evidence.over_fedavg(bases[arm])
         for arm in evidence.leaders
     }
-    said = [f"{name} {leads(lead)}" for name, lead in found.items() if lead.gains]
-    if not said:
+    return {name: lead for name, lead in found.items() if lead.gains}
+
+
+def _base(evidence: Evidence) -> str:
+    found = _base_leads(evidence)
+    if not found:
         return ""
+    said = [f"{name} {leads(lead)}" for name, lead in found.items()]
     paper = evidence.published(evidence.home)
     held = {name: holds(lead, paper or 0.0) for name, lead in found.items() if lead.half_width is not None}
     verdicts = f" {published_lead(paper, held)}" if paper is not None and held else ""
-    return f"Over {bases[THEIRS].recipe.rounds} rounds of our base recipe, {listed(said)}.{verdicts}"
+    rounds = evidence.study.bases("confirm")[0].recipe.rounds
+    return f"Over {rounds} rounds of our base recipe, {listed(said)}.{verdicts}"
 
 
-def _report(all_of_it: Evidence) -> str:
+def _tuned_leads(evidence: Evidence) -> dict[str, Rival]:
+    """FedSSD's lead on every column that was run, with the pipeline that is reported."""
+    settled = evidence.reported.settled
+    return {} if settled is None else evidence.reported.reported_leads(OURS, settled)
+
+
+def _tuned(evidence: Evidence) -> str:
+    found = _tuned_leads(evidence)
+    if not found:
+        return ""
+    said = f"{_with_pipeline(evidence)}, FedSSD {leads_on(found)}."
+    printed = {column.title: evidence.reported.published(column) for column in COLUMNS if column.title in found}
+    known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
+    if not known:
+        return said
+    return f"{said} {published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()})}"
+
+
+def _of_tuned(all_of_it: Evidence) -> str:
+    """With another strength, as a variant, with another pipeline; and why."""
     evidence = all_of_it.reported
     settled = evidence.settled
-    found = {} if settled is None else evidence.reported_leads(OURS, settled)
-    if settled is None or not found:
+    if settled is None or not _tuned_leads(all_of_it):
         return ""
-    said = [f"{_with_pipeline(all_of_it)}, FedSSD {leads_on(found)}."]
-    printed = {column.title: evidence.published(column) for column in COLUMNS if column.title in found}
-    known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
-    if known:
-        said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
-    said += [_everywhere(evidence, settled)]
+    said = [_everywhere(evidence, settled)]
     said += [_variant(evidence, one, settled) for one in evidence.better(settled)]
     said += [_beside(other) for other in evidence.besides]
     return " ".join([*filter(None, said), *_why(evidence, settled)])
@@ -109,9 +145,8 @@ def _beside(other: Evidence) -> str:
 
 
 def _short_report(all_of_it: Evidence) -> str:
-    evidence = all_of_it.reported
+    evidence, found = all_of_it.reported, _tuned_leads(all_of_it)
     settled = evidence.settled
-    found = {} if settled is None else evidence.reported_leads(OURS, settled)
     if settled is None or not found:
         return ""
     ours = [fmean(lead.gains) for lead in found.values()]

@@ -71,7 +71,7 @@ def leads(found: Rival) -> str:
     """Whether it leads FedAvg, as the rest of a sentence."""
     if found.half_width is None:
         return f"differs from FedAvg by {size(found)}"
-    return f"{_stands(found)} FedAvg ({size(found)})"
+    return f"{stands(found)} FedAvg ({size(found)})"
 
 
 def leads_on(found: Mapping[str, Rival], brief: bool = False) -> str:
@@ -82,7 +82,7 @@ def leads_on(found: Mapping[str, Rival], brief: bool = False) -> str:
     where: dict[str, list[str]] = {}
     for title, lead in found.items():
         size = "" if brief and not lead.clear else f" ({interval(lead).removesuffix(' *')})"
-        where.setdefault(_stands(lead), []).append(f"{title}{size}")
+        where.setdefault(stands(lead), []).append(f"{title}{size}")
     said = "; ".join(f"{verdict} FedAvg on {listed(places)}" for verdict, places in where.items())
     return said if brief else f"{said}: in points, with 95 % intervals, over {seeds_of(list(found.values()))}"
 
@@ -94,7 +94,19 @@ def seeds_of(found: Sequence[Rival]) -> str:
     return f"{said} seed{'' if counts == [1] else 's'}"
 
 
-def _stands(found: Rival) -> str:
+def stands_on(found: Mapping[str, Rival]) -> str:
+    """The verdicts alone: ``leads FedAvg on a and b and trails it on c``."""
+    where: dict[str, list[str]] = {}
+    for title, lead in found.items():
+        where.setdefault(stands(lead), []).append(title)
+    whom = ["FedAvg", *("it" for _ in range(len(where) - 1))]
+    return listed(
+        [f"{how} {other} on {listed(places)}" for (how, places), other in zip(where.items(), whom, strict=True)]
+    )
+
+
+def stands(found: Rival) -> str:
+    """How a method stands to FedAvg, whose name follows."""
     if found.half_width is None:
         alike = "differs by the same on {} seeds, which gives no interval, from"
         return _without_interval(found, "was run on one seed, which decides nothing, beside", alike)
