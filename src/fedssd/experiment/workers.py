@@ -27,7 +27,7 @@ from fedssd.experiment.result import Result, read_result
 from fedssd.experiment.run import run_together
 
 POLL = 0.2  # seconds between looks at what the workers say
-LAST_WORDS = 20.0  # seconds a worker has to write its checkpoints when all is to end
+LAST_WORDS = 20.0  # seconds a worker has to write its checkpoints when all is to end, or to be heard out
 TERMINATED = 143  # 128 + the number of SIGTERM
 
 
@@ -75,13 +75,13 @@ def in_processes(
     found: dict[int, Result] = {}
     try:
         pending: dict[Future[list[Result]], list[int]] = {pool.submit(_work, *job.of(group)): group for group in groups}
-        heard = before
+        relay = _Relay(channel, before, total, listen)
         while pending:
             done, _ = wait(pending, timeout=POLL, return_when=FIRST_COMPLETED)
-            heard = _relay(channel, heard, total, listen)
+            relay.pass_on()
             for future in done:
                 found.update(zip(pending.pop(future), future.result(), strict=True))
-        _relay(channel, heard, total, listen)
+        relay.pass_on(until=len(groups))
     except BrokenProcessPool:
         _end(pool)
         raise UserError("a worker was killed from outside, perhaps for its memory: use fewer --workers") from None
@@ -92,15 +92,29 @@ def in_processes(
     return found
 
 
-def _relay(channel: Any, heard: int, total: int, listen: Listener) -> int:
-    """Pass on what the workers said, counting rounds over the whole job."""
-    while True:
-        try:
-            more, event = channel.get_nowait()
-        except queue.Empty:
-            return heard
-        heard += more
-        listen(event._replace(done=heard, total=total))
+class _Relay:
+    """Passes on what the workers say, counting rounds over the whole job.
+
+    A worker's words go another way than its results and may come after them, so each group of runs has a last word.
+    """
+
+    def __init__(self, channel: Any, heard: int, total: int, listen: Listener) -> None:
+        self._channel, self._heard, self._total, self._listen = channel, heard, total, listen
+        self._over = 0
+
+    def pass_on(self, until: int = 0) -> None:
+        """What has been said by now, and all that is said until so many groups have had their last word."""
+        while True:
+            try:
+                said = self._channel.get(timeout=LAST_WORDS) if self._over < until else self._channel.get_nowait()
+            except queue.Empty:
+                return
+            if said is None:
+                self._over += 1
+                continue
+            more, event = said
+            self._heard += more
+            self._listen(event._replace(done=self._heard, total=self._total))
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -163,4 +177,5 @@ def _work(recipes: list[Recipe], outs: list[Path | None], resume: bool) -> list[
         os._exit(TERMINATED)  # not back into the pool, which would hand out the next runs
     finally:
         _busy = False
+    _channel.put(None)
     return [replace(result, weights={}) if result.folder else result for result in done]
