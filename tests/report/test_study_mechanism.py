@@ -67,7 +67,12 @@ def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
             folder = tmp_path / f"{trial.arm}-{seed}"
             return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
 
-    text = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report)).blocks["report"]()
+    page = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report))
+    soon = (
+        "Where δ = 0.5 it first has FedAvg's final accuracy after 3 (2/3) rounds, FedAvg itself after 2 (medians over"
+    )
+    assert f"{soon} seeds; the paper prints 33 and 100)." in answer(page)
+    text = page.blocks["report"]()
     assert "| FedAvg | 70.00 ± 0.00 (3) | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
     assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [-0.00, +0.00] | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text
     assert "| MOON | 70.00 ± 0.00 (3) | +0.00 [-0.00, +0.00] | – | " in text

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, Tuned
+from fedssd.experiment.study.design import OURS, THEIRS, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import Evidence
@@ -108,12 +108,29 @@ def _tuned(evidence: Evidence) -> str:
     found = _tuned_leads(evidence)
     if not found:
         return ""
-    said = f"{_with_pipeline(evidence)}, FedSSD {leads_on(found)}."
+    said = [f"{_with_pipeline(evidence)}, FedSSD {leads_on(found)}."]
     printed = {column.title: evidence.reported.published(column) for column in COLUMNS if column.title in found}
     known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
-    if not known:
-        return said
-    return f"{said} {published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()})}"
+    if known:
+        said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
+    return " ".join([*said, *_how_soon(evidence.reported)])
+
+
+def _how_soon(evidence: Evidence) -> list[str]:
+    """After how many rounds FedSSD has FedAvg's final accuracy, and FedAvg itself: the null it is compared with."""
+    settled, column = evidence.settled, evidence.home
+    if settled is None:
+        return []
+    trials = [evidence.study.reported(column, name, settled) for name in (OURS, THEIRS)]
+    ours, theirs = (evidence.rounds_to_fedavg(trial) for trial in trials)
+    if ours is None or theirs is None:
+        return []
+    printed = [column.published[name].rounds for name in (OURS, THEIRS)]
+    paper = f"; the paper prints {printed[0]} and {printed[1]}" if evidence.beside_the_paper and all(printed) else ""
+    return [
+        f"Where {column.title} it first has FedAvg's final accuracy after {ours} rounds, FedAvg itself after {theirs} "
+        f"(medians over seeds{paper})."
+    ]
 
 
 def _of_tuned(all_of_it: Evidence) -> str:
