@@ -80,7 +80,8 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     assert rows[-1] == "| mean of the columns | 60.00 | +0.00 | +0.10 | -1.40 |"  # (1 - 4 · 2) / 5
     for said in (answer(found), short_answer(found)):
         assert (
-            "M_max = 0.5 was tuned on δ = 0.5; with 0.1, the best over all columns, it leads FedAvg on #K = 2" in said
+            "M_max = 0.5 was tuned on δ = 0.5; with 0.1, the best over all columns, FedSSD leads FedAvg on #K = 2"
+            in said
         )
     not_yet = page(lambda trial, seed: None if trial.arm == "fedssd-columns" else says(trial, seed))
     assert "with 0.1, the best over all columns: not run yet." in answer(not_yet)

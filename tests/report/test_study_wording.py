@@ -87,6 +87,9 @@ def test_columns_of_one_verdict_stand_together() -> None:
     assert stands_on({"a": level, "b": ahead, "c": level}) == (  # type: ignore[arg-type]
         "is not told apart from FedAvg on a and c and leads it on b"
     )
+    assert stands_on({"a": level, "c": level}, 2) == "is not told apart from FedAvg on any column"  # type: ignore[arg-type]
+    assert stands_on({"b": ahead}, 1) == "leads FedAvg on every column"  # type: ignore[arg-type]
+    assert stands_on({"b": ahead}, 2) == "leads FedAvg on b"  # type: ignore[arg-type]
 
 
 def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> None:

@@ -67,12 +67,21 @@ def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
 
 
 def _in_short(evidence: Evidence) -> str:
-    """The verdicts alone, where there is one: of FedSSD at the base, and at its tuned strength on every column."""
-    base = {name: lead for name, lead in _base_leads(evidence).items() if lead.half_width is not None}
-    tuned = {title: lead for title, lead in _tuned_leads(evidence).items() if lead.half_width is not None}
-    said = [f"{name} {stands(lead)} FedAvg on {evidence.home.title}" for name, lead in list(base.items())[:1]]
-    said += [f"FedSSD at its tuned strength {stands_on(tuned)}"] if tuned else []
+    """The verdicts alone, where there is one: of FedSSD at the base, tuned, and with one strength for all columns."""
+    base = list(_with_interval(_base_leads(evidence)).items())[:1]
+    said = [f"{name} {stands(lead)} FedAvg on {evidence.home.title}" for name, lead in base]
+    tuned, settled = _with_interval(_tuned_leads(evidence)), evidence.reported.settled
+    if tuned and settled is not None:
+        said.append(f"FedSSD tuned on {evidence.home.title} {stands_on(tuned, len(COLUMNS))}")
+        everywhere = _with_interval(_leads_everywhere(evidence.reported, settled))
+        said += (
+            [f"with the strength best over all columns it {stands_on(everywhere, len(COLUMNS))}"] if everywhere else []
+        )
     return f"**{'; '.join(said)}.**" if said else ""
+
+
+def _with_interval(found: dict[str, Rival]) -> dict[str, Rival]:
+    return {name: lead for name, lead in found.items() if lead.half_width is not None}
 
 
 def _base_leads(evidence: Evidence) -> dict[str, Rival]:
@@ -175,15 +184,22 @@ def _short_report(all_of_it: Evidence) -> str:
     return " ".join([f"{said}: {size}.", *filter(None, [_everywhere(evidence, settled)])])
 
 
+def _leads_everywhere(evidence: Evidence, settled: Settled) -> dict[str, Rival]:
+    """With the strength that is best over all columns, where that is another than the first column's."""
+    name = evidence.study.design.columns.name
+    return evidence.reported_leads(name, settled) if name in evidence.study.names_reported(settled) else {}
+
+
 def _everywhere(evidence: Evidence, settled: Settled) -> str:
-    """The same with the strength that is best over all columns, where that is another than the first column's."""
     ours = evidence.study.design.columns
     if ours.name not in evidence.study.names_reported(settled):
         return ""
-    found = evidence.reported_leads(ours.name, settled)
-    said = f", it {leads_on(found, brief=True)}" if found else f": {NOT_RUN}"
+    found = _leads_everywhere(evidence, settled)
+    said = f", FedSSD {leads_on(found, brief=True)}" if found else f": {NOT_RUN}"
     tuned, best = settled.strengths[ours.key], settled.everywhere
-    return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, the best over all columns{said}."
+    printed = evidence.beside_the_paper and best == printed_strengths("cifar10", (OURS,))[OURS]["m_max"]
+    which = "which the paper prints and which is the best over all columns" if printed else "the best over all columns"
+    return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, {which}{said}."
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:

@@ -63,7 +63,7 @@ class Evidence:
 
     def found(self, trial: Trial, which: str = "") -> dict[int, float]:
         """Percent by seed, as far as it has been run."""
-        return self.results.accuracies(trial, self.study.seeds_for(trial), which)
+        return self.results.accuracies(trial, self.study.seeds_read(trial), which)
 
     def against(self, ours: Trial, theirs: Trial, which: str = "") -> Rival:
         """One less another, paired by seed."""
@@ -75,7 +75,7 @@ class Evidence:
 
     def records(self, trial: Trial) -> list[Record]:
         """What its runs wrote down, as far as it has been run."""
-        paths = [self.results.run(trial, seed) for seed in self.study.seeds_for(trial)]
+        paths = [self.results.run(trial, seed) for seed in self.study.seeds_read(trial)]
         return [_record(path).until(trial.recipe.rounds) for path in paths if path is not None]
 
     def distilled(self, settled: Settled) -> list[tuple[Column, float]]:
@@ -141,9 +141,20 @@ class Evidence:
             return None
         return column.published[OURS].accuracy - column.published[THEIRS].accuracy
 
-    def reported_leads(self, name: str, settled: Settled) -> dict[str, Rival]:
-        """A method or variant less FedAvg on seeds nothing was chosen on, by column's title, where both were run."""
-        found = {column.title: self.over_fedavg(self.study.reported(column, name, settled)) for column in COLUMNS}
+    def reported_leads(self, name: str, settled: Settled, seeds: Sequence[int] | None = None) -> dict[str, Rival]:
+        """A method or variant less FedAvg on seeds nothing was chosen on, by column's title, where both were run.
+
+        On all of these seeds, or of them on some.
+        """
+        trials = {column.title: self.study.reported(column, name, settled) for column in COLUMNS}
+        both = {
+            title: [self.found(one) for one in (self.study.fedavg_beside(trial), trial)]
+            for title, trial in trials.items()
+        }
+        found = {
+            title: pair(THEIRS, *({seed: one[seed] for seed in one if seeds is None or seed in seeds} for one in pairs))
+            for title, pairs in both.items()
+        }
         return {title: lead for title, lead in found.items() if lead.gains}
 
     @property

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedssd.experiment.paper import Column
-from fedssd.experiment.study.design import THEIRS, Changes, Tuned, label
+from fedssd.experiment.study.design import OURS, THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
 from fedssd.report.reproduction import FAR_OFF
 from fedssd.report.row_names import titles
-from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, spread
+from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, leads_on, listed, spread
 
 
 def profile(evidence: Evidence) -> str:
@@ -131,7 +131,16 @@ def report(evidence: Evidence) -> str:
         "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it. Gains and T "
         "are paired by seed, on the seeds that a method and FedAvg both have.\n"
     )
-    return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note])
+    return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note, *_added(evidence, settled)])
+
+
+def _added(evidence: Evidence, settled: Settled) -> list[str]:
+    """The same of FedSSD on the seeds alone that were added after the others had been looked at."""
+    seeds = evidence.study.design.more_seeds
+    found = evidence.reported_leads(OURS, settled, seeds)
+    if not found or evidence.study.reporting:
+        return []
+    return [f"On the seeds {listed([str(seed) for seed in seeds])} alone, FedSSD {leads_on(found)}.\n"]
 
 
 def until_reported(evidence: Evidence) -> str:

@@ -94,11 +94,15 @@ def seeds_of(found: Sequence[Rival]) -> str:
     return f"{said} seed{'' if counts == [1] else 's'}"
 
 
-def stands_on(found: Mapping[str, Rival]) -> str:
-    """The verdicts alone: ``leads FedAvg on a and b and trails it on c``."""
+def stands_on(found: Mapping[str, Rival], every: int = 0) -> str:
+    """The verdicts alone: ``leads FedAvg on a and b and trails it on c``; one for ``every`` column is said as one."""
     where: dict[str, list[str]] = {}
     for title, lead in found.items():
         where.setdefault(stands(lead), []).append(title)
+    if len(where) == 1 and len(found) == every:
+        return (
+            f"{next(iter(where))} FedAvg on {'every' if all(lead.clear for lead in found.values()) else 'any'} column"
+        )
     whom = ["FedAvg", *("it" for _ in range(len(where) - 1))]
     return listed(
         [f"{how} {other} on {listed(places)}" for (how, places), other in zip(where.items(), whom, strict=True)]

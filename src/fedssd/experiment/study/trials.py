@@ -80,6 +80,12 @@ class Trials:
         more = at_base or (trial.part == "report" and trial.arm in self.design.more_reported)
         return (*self.seeds_of(trial.part), *(self.design.more_seeds if more and not self.reporting else ()))
 
+    def seeds_read(self, trial: Trial) -> tuple[int, ...]:
+        """On which seeds it may have been run: a departure may be another trial's recipe, which has more of them."""
+        own = self.seeds_for(trial)
+        more = trial.part in ("confirm", "report") and not self.reporting
+        return (*own, *(seed for seed in self.design.more_seeds if more and seed not in own))
+
     def cells(self, trials: Iterable[Trial]) -> list[Cell]:
         """The runs of these trials, seed by seed."""
         return [trial.cell(seed) for trial in trials for seed in self.seeds_for(trial)]
