@@ -19,8 +19,10 @@ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --co
 	-e 's/^Installing collected packages:.*/  unpacking/p' || { tail -n 30 $(VENV)/pip.log >&2; exit 1; }
 endef
 
-# One thread a worker: the workers share the cores between them.
+# One thread a worker: the workers share the cores between them. A module goes to one worker as a whole, in the order of
+# the folders; otherwise modules of few tests would come last, and the longest of them leave all other workers idle.
 pytest := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+by_module := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help run test quick slow lint docs tables clean
 
@@ -31,14 +33,14 @@ run: $(VENV)/installed ## compare the paper's seven methods on scikit-learn's di
 	@$(BIN)/fedssd compare --recipe $(RECIPE)
 
 test: lint ## format, lint, types and every test that is not slow
-	$(pytest) -n $(WORKERS) --dist loadscope -m "not slow"
+	$(pytest) $(by_module) -m "not slow"
 
 quick: $(VENV)/tested ## format, lint and the tests marked quick: the inner loop
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
 	@$(pytest) -n $(WORKERS) -m "quick and not slow"
 
 slow: $(VENV)/tested ## the longer checks only
-	$(pytest) -n $(WORKERS) --dist loadscope -m slow
+	$(pytest) $(by_module) -m slow
 
 lint: $(VENV)/tested ## format, lint and types
 	$(BIN)/ruff format --check .

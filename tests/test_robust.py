@@ -46,10 +46,10 @@ def scene(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("engine", ["reference", "vectorised"])
 @pytest.mark.parametrize(("server", "combine"), CASES, ids=[repr(server) for server, _ in CASES])
 def test_a_robust_half_equals_its_witness(
-    scene: Any, server: Server, combine: witness_robust.Combine, engine: str
+    scene: Any, fedavg: list[Any], server: Server, combine: witness_robust.Combine, engine: str
 ) -> None:
-    weights, plain = (scene.ours(Local(), half, engine)[-1].state.weights for half in (server, Server()))
-    found, mean = ({**w["params"], **w["buffers"]} for w in (weights, plain))
+    last, plain = scene.ours(Local(), server, engine)[-1], fedavg[-1]
+    found, mean = ({**one.state.weights["params"], **one.state.weights["buffers"]} for one in (last, plain))
     expected = witness_robust.train(scene.model, scene.task, combine)
     assert found.keys() == {key for key in expected if not key.endswith("num_batches_tracked")}
     assert max(float((found[key] - expected[key]).abs().max()) for key in found) <= TOLERANCE

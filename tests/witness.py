@@ -44,7 +44,7 @@ class Outcome:
     global_state: State
     local_states: dict[int, State]
     previous: dict[int, State]  # each client's last local model, so far
-    fisher: dict[int, State]  # each client's last Fisher diagonal, so far
+    fisher: dict[int, State]  # each client's last Fisher diagonal, so far; only FedCurv asks for it
     credibility: Tensor
     entropy: dict[int, float] = field(default_factory=dict)  # per client: sum over the samples it saw
     penalty: dict[int, float] = field(default_factory=dict)
@@ -66,8 +66,9 @@ def train(terms: Terms, model: nn.Module, task: Task) -> list[Outcome]:
         # Only now do memories change: every client of a round saw what was there when the round began.
         for client in cohort:
             previous[client] = copy.deepcopy(local_models[client].state_dict())
-            rows = task.clients[client]
-            fisher[client] = fisher_diagonal(local_models[client], task.x[rows], task.y[rows])
+            if "fedcurv" in terms:
+                rows = task.clients[client]
+                fisher[client] = fisher_diagonal(local_models[client], task.x[rows], task.y[rows])
         global_model.load_state_dict(average(local_models, task))
         outcomes.append(
             Outcome(

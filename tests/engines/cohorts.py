@@ -75,12 +75,12 @@ class Setting:
         parts = self.net, self.world, self.schedule
         return ReferenceEngine(*parts), VectorisedEngine(*parts, precision="fp64", **options)
 
-    def play(self, engine: Engine, methods: Sequence[Method]) -> list[Any]:
-        """Five rounds of several runs, four of six clients a round; everything that came back."""
+    def play(self, engine: Engine, methods: Sequence[Method], rounds: int = ROUNDS) -> list[Any]:
+        """Some rounds of several runs, four of six clients a round; everything that came back."""
         states = [first_state(method, self.weights) for method in methods]
         stores = [ClientStore(len(SIZES)) for _ in methods]
         found: list[Any] = []
-        for round_ in range(ROUNDS):
+        for round_ in range(rounds):
             jobs = [self.job(method, states[r], stores[r], r + 3, round_) for r, method in enumerate(methods)]
             for run, trained in enumerate(engine.train(jobs)):
                 stores[run].put(jobs[run].clients, trained.memories)
@@ -135,9 +135,8 @@ def shape_of(value: Any) -> Any:
     return tuple(value.shape) if isinstance(value, Tensor) else value
 
 
-def assert_agree(setting: Setting, methods: Sequence[Method], **options: Any) -> None:
-    reference, vectorised = setting.engines(**options)
-    expected, found = setting.play(reference, methods), setting.play(vectorised, methods)
+def assert_agree(setting: Setting, methods: Sequence[Method], rounds: int = ROUNDS, **options: Any) -> None:
+    expected, found = (setting.play(engine, methods, rounds) for engine in setting.engines(**options))
     assert shape_of(found) == shape_of(expected)
     for a, b in zip(tensors(expected), tensors(found), strict=True):
         torch.testing.assert_close(b, a, rtol=0, atol=1e-10)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
+from interpreted import INTERPRETED
 from torch import Tensor, nn
 from torch.func import vmap
 
@@ -20,7 +20,6 @@ from fedssd.engines.kernels.net import StackedNet
 MODELS, BATCH = 2, 2
 Weights = dict[str, dict[str, Tensor]]
 
-INTERPRETED = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") == "1"  # conftest sets it
 COMPILED = find_spec("triton") is not None and not INTERPRETED and torch.cuda.is_available()
 PLACE = torch.device("cuda" if COMPILED else "cpu")  # where kernels run in this process
 needs_kernels = pytest.mark.skipif(

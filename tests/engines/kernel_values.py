@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import interpreted  # noqa: F401  # its interpreter
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

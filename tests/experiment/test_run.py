@@ -209,8 +209,9 @@ def test_evaluation_can_be_rare() -> None:
     assert "local" not in result.rounds[-1]
 
 
-@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize("command", [pytest.param("run", marks=pytest.mark.slow), "compare"])
 def test_an_interrupt_ends_soon_and_keeps_the_rounds(command: str, tmp_path: Path) -> None:
+    """Where the program alone hears it; as a terminal sends it, it is in ``test_commands``."""
     out = tmp_path / "out"
     keys = ["--data", "digits", "--rounds", "500", "--auxiliary", "8", "--out", str(out)]
     extra = ["--methods", "fedavg,fedprox", "--seeds", "0,1", "--workers", "2"] if command == "compare" else []
