@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -202,12 +201,12 @@ def test_an_own_method_is_listed_without_borrowed_words(tmp_path: Path, capsys: 
     assert said[6] == ""
 
 
-def test_help_is_fast_and_needs_no_torch() -> None:
-    code = "import sys; from fedssd.cli import main; main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
-    began = time.monotonic()
+def test_help_needs_nothing_heavy() -> None:
+    """What takes seconds to import is what makes a command slow to answer."""
+    heavy = ("torch", "numpy", "sklearn", "PIL", "safetensors")
+    code = f"import sys; from fedssd.cli import main; main(['--help']); print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "False\n"
-    assert time.monotonic() - began < 2  # 0.06 s on an idle machine
+    assert done.stdout.endswith("\n[]\n")
 
 
 def test_a_closed_pipe_ends_quietly() -> None:
