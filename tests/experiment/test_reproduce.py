@@ -228,6 +228,10 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
         (["table1", "--set", "seed=3"], "--set cannot change it"),
         (["table1", "--set", "epochs"], "KEY=VALUE"),
         (["table3", "--part", "screen"], "--part is for the study"),
+        (
+            ["table2", "--only", "table2-classes-2", "--only", "table2-classes-5"],
+            "--only expects one column of the paper's tables, got 'table2-classes-2' and 'table2-classes-5'",
+        ),
         (["table3", "--only", "head"], "--only expects one of table3-alpha-0.01, table3-alpha-0.1, table3-alpha-0.5"),
         (["table3", "--plan"], "--plan is for the study"),
         (["table1", "--reuse", "nowhere"], "--reuse expects a folder with runs, got nowhere, which is not there"),

@@ -50,10 +50,52 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     assert "| `fedcad.lam=0.01` | fedcad | 1 | not run yet | not run yet | – | not run yet |" in page
     assert (out / "images" / "study-mechanism.svg").is_file()
     assert main([*command, "--out", str(out), "--plan"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["screen", "3", "3", "0", "0", "0.0"]
+    _, counts, _, *rows = capsys.readouterr().out.splitlines()
+    assert counts.split() == ["screen", "3", "3", "0", "0", "0.0"]
+    assert [row.split() for row in rows] == [
+        ["setting", "or", "choice", "label", "arm", "seeds", "finished"],
+        ["floor", "fedssd.floor=0.0", "fedssd-0.5", "1", "1", "of", "1"],
+        ["base", "base", "fedavg", "1", "1", "of", "1", "compared", "with"],
+        ["base", "base", "fedssd-0.5", "1", "1", "of", "1", "compared", "with"],
+    ]
     assert main([*command, "--out", str(out), "--plan", "--json"]) == 0
-    plan = {"part": "screen", "cells": 3, "finished": 3, "programs": 0, "widest": 0, "model_steps": 0}
-    assert json.loads(capsys.readouterr().out) == {"parts": [plan]}
+    (plan,) = json.loads(capsys.readouterr().out)["parts"]
+    rows = plan.pop("rows")
+    assert plan == {"part": "screen", "cells": 3, "finished": 3, "programs": 0, "widest": 0, "model_steps": 0}
+    named, *along = rows
+    assert named == {
+        "setting": "floor",
+        "label": "fedssd.floor=0.0",
+        "arm": "fedssd-0.5",
+        "seeds": [1],
+        "finished": 1,
+        "comes_along": False,
+    }
+    assert [(row["setting"], row["arm"], row["comes_along"]) for row in along] == [
+        (BASE, "fedavg", True),
+        (BASE, "fedssd-0.5", True),
+    ]
+
+
+@pytest.mark.quick
+def test_a_plan_lists_the_rows_of_what_goes_by_all_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One departure on one arm of two, the base of that arm and FedAvg with the same departure, on two seeds each."""
+    command = ["reproduce", "study", *TINY, "--plan", "--seeds", "0,2", "--out", str(tmp_path / "out")]
+    names = ["--only", "weight_decay=1e-05", "--only", "fedssd-0.5"]
+    assert main([*command, "--part", "screen", *names, "--json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)["parts"]
+    assert [(row["label"], row["arm"], row["comes_along"]) for row in plan["rows"]] == [
+        ("weight_decay=1e-05", "fedssd-0.5", False),
+        (BASE, "fedssd-0.5", True),
+        ("weight_decay=1e-05", "fedavg", True),
+    ]
+    assert [(row["seeds"], row["finished"]) for row in plan["rows"]] == [([0, 2], 0)] * 3
+    assert plan["cells"] == 6
+    assert main([*command, "--part", "screen"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2  # without names the counts alone
+    assert main([*command, "--part", "screen", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["parts"][0]["rows"]
+    assert {row["arm"] for row in rows if row["setting"] == BASE} == {*load_design().arms}
 
 
 def test_of_a_run_s_rounds_the_last_alone_is_kept_in_full(tmp_path: Path) -> None:
@@ -95,6 +137,13 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
             "needs --part beside it; the parts that have 'fedssd-outside': screen, confirm,",
         ),
         (["--only", "fedsdd-outside"], "is in no part of the study (did you mean 'fedssd-outside'?)"),
+        (
+            ["--part", "screen", "--only", "floor", "--only", "fedcad"],
+            "no row of part 'screen' goes by --only 'floor' and 'fedcad' together",
+        ),
+        (["--part", "screen", "--only", "floor", "--only", "hed"], "--only expects one of base, head"),
+        (["--only", "FedProx", "--only", "#K = 2"], "the parts that have 'FedProx' and '#K = 2': report"),
+        (["--part", "report", "--only", "M_max = 7"], "--only expects one of table2-classes-2"),
         (["--part", "screen", "--only", "padding"], "--only expects one of base, head, weight-decay, partial-batch"),
         (["--pipeline", "head=on"], "the study has no pipeline 'head=on': expected one of head=auto,weight_decay=0.0,"),
         (

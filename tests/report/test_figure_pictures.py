@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,7 +11,7 @@ import pytest
 
 from fedssd.report.figure_pictures import by_class, confusion, forgetting
 from fedssd.report.records import Record, read
-from fedssd.report.shaded_grids import LEFT, PANEL, TOP
+from fedssd.report.shaded_grids import LEFT, PANEL, TOP, split_picture
 
 Write = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -42,13 +43,31 @@ def test_forgetting_has_a_dot_a_round_and_a_line_a_setting(tmp_path: Path, write
     assert "(digits)" in svg
 
 
-def test_classes_are_shaded_by_their_accuracy(tmp_path: Path, write_run: Write) -> None:
-    (run, *_) = titled(["iid"], tmp_path, write_run)
-    lines = [{**line, "client_0": {"class_acc": [0.0, 1.0]}} for line in run[1].rounds]
-    svg = by_class([("iid", Record(run[1].folder, run[1].recipe, run[1].header, lines, run[1].summary))])
-    assert [one.text for one in marks(svg, "text", "panel")] == ["iid: global", "iid: client 0"]
+def with_client_0(runs: list[tuple[str, Record]]) -> list[tuple[str, Record]]:
+    """Whose client 0 knows nothing of the first class and all of the second."""
+    known = {"client_0": {"class_acc": [0.0, 1.0]}}
+    return [(title, replace(run, rounds=[{**line, **known} for line in run.rounds])) for title, run in runs]
+
+
+def test_classes_are_shaded_by_their_mean_accuracy(tmp_path: Path, write_run: Write) -> None:
+    """The global model has 0.2 in the first round, and in the second 0.4 and 0.6 on two seeds."""
+    svg = by_class(with_client_0(titled(["iid"], tmp_path, write_run)))
+    assert [one.text for one in marks(svg, "text", "panel")] == ["iid: global, 2 seeds", "iid: client 0, 2 seeds"]
     shades = [cell.get("fill-opacity") for cell in marks(svg, "rect", "cell")]
-    assert shades == ["0.200", "0.200", "0.400", "0.400", "1.000", "1.000"]  # no cell where nothing is right
+    assert shades == ["0.200", "0.200", "0.500", "0.500", "1.000", "1.000"]  # no cell where nothing is right
+
+
+def test_every_panel_has_a_scale_and_four_stand_two_in_a_row(tmp_path: Path, write_run: Write) -> None:
+    svg = by_class(with_client_0(titled(["a", "b"], tmp_path, write_run)))
+    ends = [one.text for one in marks(svg, "text", "tick") if "%" in (one.text or "")]
+    assert ends == ["0 %", "100 %"] * 4
+    shades = [shade.get("fill-opacity") for shade in marks(svg, "rect", "shade")]
+    assert shades[:11] == [f"{n / 10:.3f}" for n in range(11)]
+    assert len(shades) == 4 * 11
+    lefts = [one.get("x") for one in marks(svg, "text", "panel")]
+    assert lefts == [lefts[0], lefts[1]] * 2
+    samples = split_picture([("a", [[1, 3], [2, 0]])])
+    assert {"0", "3 samples"} < {one.text for one in marks(samples, "text", "tick")}
 
 
 def test_confusion_has_what_is_held_what_was_sent_and_what_was_made_of_it(tmp_path: Path, write_run: Write) -> None:
@@ -70,6 +89,10 @@ def test_confusion_has_what_is_held_what_was_sent_and_what_was_made_of_it(tmp_pa
         "0.250",
     ]  # by called class, then true
     assert [float(cells[0].get(key, "")) for key in ("x", "y", "width")] == [LEFT, TOP, PANEL / 2]
+    (note,) = marks(svg, "text", "quiet")
+    assert note.text == "share of a class's test samples that are called so; seed 0, last round"
+    ends = [one.text for one in marks(svg, "text", "tick") if not (one.text or "").isdigit()]
+    assert ends == ["class", "6 samples", *["called", "0 %", "100 %"] * 3]
 
 
 def test_runs_that_hold_nothing_of_it_have_no_picture(tmp_path: Path, write_run: Write) -> None:

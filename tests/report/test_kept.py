@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,3 +42,31 @@ def test_recall_of_what_client_8_has_and_of_what_it_has_not(tmp_path: Path, writ
         "| FedAvg | 20.00 ± 14.14 (2) | 90.00 ± 0.00 (2) | 80.00 ± 0.00 (2) | 60.00 ± 0.00 (2) |",
         "| MSE, α = 0.01 | 70.00 (1) | 60.00 (1) | 80.00 (1) | 60.00 (1) |",
     ]
+
+
+def test_a_lean_run_counts_for_what_it_holds(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """Three seeds keep 1, 3 and 5 of ten, 30 ± 20 %; the last holds its last round's matrices alone: nothing sent."""
+    (place,) = places_of(EXPERIMENTS["table1"], {}, dataset="cifar10")
+    done = {}
+    for cell, missing in zip(cells_of(place, [0, 1, 2], ("fedavg",)), (1, 3, 5), strict=True):
+        confusion: dict[str, Any] = {"global": matrix(8, 6), "local": {"8": matrix(missing, 9)}}
+        run = write_run(tmp_path / cell.key, "fedavg", cell.recipe.seed, [0.5, 0.6], confusion=confusion)
+        done[cell.key] = run if cell.recipe.seed < 2 else slimmed(run)
+    (alone,) = cells_of(place, [0], ("fedcad",))
+    confusion = {"global": matrix(8, 6), "local": {"8": matrix(2, 7)}}
+    done[alone.key] = slimmed(write_run(tmp_path / alone.key, "fedcad", 0, [0.5, 0.6], confusion=confusion))
+    _, _, *rows = kept.section(done, range(3)).splitlines()
+    assert rows == [
+        "| FedAvg | 30.00 ± 20.00 (3) | 90.00 ± 0.00 (3) | 80.00 ± 0.00 (2) | 60.00 ± 0.00 (2) |",
+        "| FedCAD | 20.00 (1) | 70.00 (1) | – | – |",
+    ]
+
+
+def slimmed(run: Path) -> Path:
+    """The run with the matrices of its last round alone."""
+    file = run / "rounds.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines[:-1]:
+        line.pop("confusion", None)
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return run

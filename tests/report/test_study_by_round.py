@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,6 +17,7 @@ from fedssd.report.answer import answer, short_answer
 from fedssd.report.study import Page
 
 pytestmark = pytest.mark.quick
+SVG = "{http://www.w3.org/2000/svg}"
 T5 = 2.570581835636314  # Student's t for 95 % and five degrees of freedom, from printed tables
 
 
@@ -78,5 +80,40 @@ def test_the_gain_in_every_round_is_drawn_in_points(tmp_path: Path, write_run: C
     drawn = Page(study, Recorded(lambda trial, seed: None)).figures()["study-by-round.svg"]
     texts = [one.text for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")]
     assert "Digits, M_max = 0.1" in texts
+    assert texts[texts.index("Digits, M_max = 0.1") + 1] == "1 seed"
     assert texts[texts.index("#K = 2") + 1] == "-1.0"
     assert "δ = 10" not in texts
+
+
+def test_strengths_on_cifar10_are_drawn_on_one_scale(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """The tuned strength gains 10 points, the one over all columns 1: its line is a tenth as high."""
+    gains = {"fedavg": 0.0, "fedssd": 0.1, "fedssd-columns": 0.01}
+
+    def says(trial: Trial, _: int) -> float | None:
+        published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+        best = {("tune", "fedssd.m_max=0.5"), ("columns", "fedssd.m_max=0.01")}
+        return published[trial.group] if trial.part == "profile" else 60.0 + ((trial.part, trial.label) in best)
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm not in gains:
+                return None
+            folder = tmp_path / f"{trial.arm}-{trial.group}-{seed}"
+            curve = [0.5, 0.5 + gains[trial.arm]]
+            return folder if folder.exists() else write_run(folder, trial.arm, seed, curve)
+
+    study = Study(reporting=(3, 4))
+    drawing = ElementTree.fromstring(Page(study, Recorded(says)).figures()["study-by-round.svg"])
+    texts = [one.text for one in drawing.iter() if one.tag.endswith("text")]
+    assert [one for one in texts if str(one).startswith("CIFAR-10")] == [f"CIFAR-10, M_max = {m}" for m in (0.5, 0.01)]
+    assert texts.count("2 seeds") == 2
+    lines = [one for one in drawing.iter() if "line" in (one.get("class") or "").split()]
+    ends = [[float(point.split(",")[1]) for point in one.get("points", "").split()] for one in lines]
+    tuned, weak = ends[: len(COLUMNS)], ends[len(COLUMNS) :]
+    for high, low in zip(tuned, weak, strict=True):
+        assert low[0] - low[1] == pytest.approx((high[0] - high[1]) / 10, abs=0.1)
+    styles = {one.get("class") for one in lines}
+    assert len(styles) == len(COLUMNS)
+    style = "".join(next(drawing.iter(f"{SVG}style")).itertext())
+    colours = re.findall(r"\.c\d { stroke: (#\w+) }", style)
+    assert len({*colours[: len(COLUMNS)]}) == len(COLUMNS)  # and as many again for dark

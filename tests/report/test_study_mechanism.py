@@ -37,6 +37,9 @@ def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Ca
         one for one in drawing.iter("{http://www.w3.org/2000/svg}polyline") if "line" in one.get("class", "").split()
     ]
     assert len(lines) == 3 + 5 * 2  # FedAvg distils nothing
+    texts = [one.text for one in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert "mean and ±1 std over 1 to 2 seeds" in texts
+    assert {"fedavg", "fedssd"} < {*texts}  # as the table has it
     rows = list(csv.DictReader(io.StringIO(mechanism.as_csv(runs))))
     drifts = [row for row in rows if row["measure"].startswith("drift")]
     assert [(row["arm"], row["seed"], row["round"], row["value"]) for row in drifts[:2]] == [

@@ -27,6 +27,7 @@ EXAMPLES = examples(
     "fedssd reproduce all --scale small                      everything on digits, in minutes, on a CPU",
     "fedssd reproduce figure-distribution                    no training: who holds what",
     "fedssd reproduce study --part screen --plan             the study of open choices: what would run",
+    "fedssd reproduce study --part report --only FedProx --only '#K = 2'   one method on one column of it",
 )
 
 
@@ -48,8 +49,11 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     add("--part", default=EVERYTHING, metavar="NAME", help=f"of the study: {', '.join(PARTS)} (default: %(default)s)")
     add(
         "--only",
+        action="append",
+        default=[],
         metavar="NAME",
-        help="one column, by its recipe's name; of a part of the study one choice, setting, composition, arm or label",
+        help="one column, by its recipe's name; of a part of the study one choice, setting, composition, arm or label; "
+        "there it may be repeated, for rows that go by all the names",
     )
     add(
         "--pipeline", metavar="NAME", help="of the study: one of the profile's, as its row has it (default: the chosen)"
@@ -91,6 +95,9 @@ def main(args: argparse.Namespace) -> int:
     ):
         if given:
             raise UsageError(f"fedssd reproduce: --{flag} is for the study")
+    if len(args.only) > 1:
+        got = " and ".join(map(repr, args.only))
+        raise UsageError(f"fedssd reproduce: --only expects one column of the paper's tables, got {got}")
     wanted, small = experiments(args.name), args.scale == "small"
     if args.figures:
         need_matplotlib()
@@ -100,8 +107,8 @@ def main(args: argparse.Namespace) -> int:
     found = {e.name: places_of(e, _changes(args), small, args.dataset) for e in wanted}
     if not any(found.values()):
         raise UsageError(f"fedssd reproduce: {args.name} has no column on {args.dataset}")
-    if args.only is not None:
-        found = _only(args.only, found)
+    if args.only:
+        found = _only(args.only[0], found)
     wanted = [experiment for experiment in wanted if found[experiment.name]]
     cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
     out = _folder(args.out, small)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedssd.cli import places
 from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.missing import Track, run_missing, tracking
+from fedssd.cli.only import check, chosen
 from fedssd.cli.parser import UsageError, settings_given
+from fedssd.cli.plan import show
 
 if TYPE_CHECKING:
     from fedssd.experiment.cells import Cell
     from fedssd.experiment.study.parts import Study
-    from fedssd.experiment.study.results import Results
-    from fedssd.experiment.study.trial import Trial
 
 NAME = "study"
 OF_TABLES = ("dataset", "methods", "figures")  # flags of the paper's tables, without meaning here
@@ -35,13 +35,13 @@ def main(args: argparse.Namespace) -> int:
             raise UsageError(f"fedssd reproduce: --{flag} is for the paper's tables, the study has --part and --only")
     study, workers = _study(args), whole("reproduce", "--workers", args.workers)
     parts = study.parts(args.part)
-    _check_only(study, args.part, args.only)
+    check(study, args.part, args.only)
     small = args.scale == "small"
     out = places.shared(args.out or places.ROOT / f"{NAME}{'-small' if small else ''}")
     track = tracking(args.track, out)
     if args.plan:
         there = [folder for folder in (out, *args.reuse) if folder.is_dir()]
-        return _plan(study, parts, Results(there), args.only, args.json)
+        return show(study, parts, Results(there), args.only, args.json)
     ran = 0
     with alone(out):
         for part in parts:
@@ -90,44 +90,6 @@ def _check_pipeline(part: str) -> None:
         raise UsageError(f"fedssd reproduce: --pipeline is for the parts that have one ({parts}), got --part {part}")
 
 
-def _check_only(study: Study, part: str, only: str | None) -> None:
-    """Before anything runs: one name is seldom one of every part, and a part may not have it at all."""
-    from fedssd.errors import perhaps
-    from fedssd.experiment.paper import EVERYTHING
-    from fedssd.experiment.study.design import PARTS
-    from fedssd.report.row_names import named
-
-    if only is None:
-        return
-    trials = {one: study.possible(one) for one in (PARTS if part == EVERYTHING else (part,))}
-    having = [one for one, found in trials.items() if named(only, found, study.design)]
-    known = list(dict.fromkeys(trial.group for found in trials.values() for trial in found))
-    if not having and part == EVERYTHING:
-        raise UsageError(f"fedssd reproduce: --only {only!r} is in no part of the study{perhaps(only, known)}")
-    if not having:
-        listed = ", ".join(known)
-        raise UsageError(f"fedssd reproduce: --only expects one of {listed}, or a label or arm of theirs, got {only!r}")
-    if part == EVERYTHING:
-        found = ", ".join(having)
-        raise UsageError(f"fedssd reproduce: --only needs --part beside it; the parts that have {only!r}: {found}")
-
-
-def _chosen(study: Study, part: str, results: Results, only: str | None) -> list[Trial]:
-    """What a part has to run, or of that what is named, and what its rows compare it with."""
-    from fedssd.report.row_names import named
-
-    trials = study.trials(part, results)
-    if only is None:
-        return trials
-    if not named(only, trials, study.design):  # a departure that did not survive is confirmed if it is named
-        trials += study.optional(part)
-    found = named(only, trials, study.design)
-    if not found:
-        known = ", ".join(dict.fromkeys(trial.group for trial in trials))
-        raise UsageError(f"fedssd reproduce: --only {only!r} is not among what the part has to run: {known}")
-    return study.with_compared(found, trials)
-
-
 def _run(study: Study, part: str, out: Path, workers: int, args: argparse.Namespace, track: Track) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
     from fedssd.errors import UserError
@@ -138,7 +100,7 @@ def _run(study: Study, part: str, out: Path, workers: int, args: argparse.Namesp
     ran, asked, folders = 0, set[str](), [out, *args.reuse]
     while True:
         results = Results(folders)
-        cells = study.cells(_chosen(study, part, results, args.only))
+        cells = study.cells(chosen(study, part, results, args.only).trials)
         left = {cell.key: cell.name for cell in missing(cells, results.found(cells))}
         if not left and not interrupted(out, cells):
             return ran
@@ -153,54 +115,3 @@ def _finished(cells: Sequence[Cell], folders: Sequence[Path]) -> dict[str, list[
     from fedssd.experiment.study.results import Results
 
     return Results(folders).repeats(cells)
-
-
-PLANNED = {  # in a plan and at the head of its column
-    "part": "part    ",
-    "cells": "cells",
-    "finished": "finished",
-    "programs": "programs",
-    "widest": "widest",
-    "model_steps": "million model-steps to go",
-}
-
-
-def _plan(study: Study, parts: Sequence[str], results: Results, only: str | None, as_json: bool) -> int:
-    """What would run, without running it; of several parts, those that follow from unfinished ones say so."""
-    from fedssd.errors import UserError
-
-    found: list[dict[str, object]] = []
-    for part in parts:
-        try:
-            found.append(_planned(study, part, results, only))
-        except UserError as why:
-            if len(parts) == 1:
-                raise
-            found.append({"part": part, "waits": str(why)})
-    if as_json:
-        print(json.dumps({"parts": found}))
-        return 0
-    print("  ".join(PLANNED.values()))
-    for row in found:
-        print(_plan_line(row))
-    return 0
-
-
-def _plan_line(row: Mapping[str, Any]) -> str:
-    if "waits" in row:
-        return f"{row['part']:8}  {row['waits']}"
-    shown = {**row, "model_steps": f"{row['model_steps'] / 1e6:.1f}"}
-    first, *rest = (f"{shown[key]:>{len(head)}}" for key, head in PLANNED.items())
-    return "  ".join([f"{first.strip():8}", *rest])
-
-
-def _planned(study: Study, part: str, results: Results, only: str | None) -> dict[str, object]:
-    from fedssd.experiment.cells import by_program, missing
-    from fedssd.experiment.study.trial import model_steps
-
-    cells = study.cells(_chosen(study, part, results, only))
-    left, count = missing(cells, results.found(cells)), len({cell.key for cell in cells})
-    programs = by_program(left)
-    widest = max(map(len, programs.values()), default=0)
-    steps = round(sum(model_steps(cell.recipe) for cell in left))
-    return dict(zip(PLANNED, (part, count, count - len(left), len(programs), widest, steps), strict=True))

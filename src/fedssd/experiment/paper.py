@@ -190,7 +190,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "figure-classes",
             "Figure: accuracy by class of the global model and of client 0, FedAvg",
-            (_drawn(DIRICHLET_05, "fedavg"), Column("figure-iid", "IID", ("fedavg",))),
+            (_drawn(DIRICHLET_05, "fedavg"), Column("figure-iid", "iid", ("fedavg",))),
         ),
         Experiment(
             "figure-confusion",

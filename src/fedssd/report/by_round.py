@@ -13,13 +13,16 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
 from fedssd.report.evidence import Evidence
-from fedssd.report.figures import AXIS, LABELS, PANEL, Curve, document, global_accuracy, mean_curve, panel, value_scale
+from fedssd.report.figures import COLOURS, Curve, global_accuracy, mean_curve, value_scale
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
+from fedssd.report.plots import Page, Plot, drawn, seeds
 from fedssd.report.row_names import strength
-from fedssd.report.svg import text
 from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, interval, leads, listed
+
+LIKE = ("fedcad", "moon", "fedcurv", "fedssd", "fedntd")  # whose colours the columns' lines have, in their order
+DASHED = ".c0, .c1 { stroke-dasharray: 6 4 }"  # the columns by classes a client
 
 
 class Pair(NamedTuple):
@@ -58,21 +61,32 @@ def on_digits(evidence: Evidence) -> str:
 
 def picture(evidence: Evidence) -> str:
     """The gain over FedAvg in every round, a line for each column; empty where nothing was run."""
-    panels: dict[str, list[Curve]] = {}
-    for title, pairs in (("CIFAR-10", _pairs_of_cifar10(evidence.reported)), ("Digits", _pairs_of_digits(evidence))):
-        for pair in pairs:
-            by_round = _gains(evidence, pair)
-            if by_round:
-                curve = replace(mean_curve(pair.column.title, by_round), spread=(0.0,) * len(by_round))
-                panels.setdefault(f"{title}, {pair.name}", []).append(curve)
-    if not panels:
+    cifar10 = _plots(evidence, "CIFAR-10", _pairs_of_cifar10(evidence.reported))
+    both = [curve for plot in cifar10 for curve in plot.curves]
+    shared = [plot._replace(y=value_scale(both)) for plot in cifar10]  # or noise would look as large as an effect
+    plots = [*shared, *_plots(evidence, "Digits", _pairs_of_digits(evidence))]
+    if not plots:
         return ""
     names = [column.title for column in COLUMNS]
-    step = AXIS + PANEL + LABELS
-    body = [text(24, 30, "FedSSD less FedAvg, points", "title"), text(24, 50, "mean over seeds, by round", "quiet")]
-    for place, (title, curves) in enumerate(panels.items()):
-        body += panel(24 + place * step + AXIS, title, curves, names, value_scale(curves))
-    return document(24 + len(panels) * step, names, body, title="FedSSD's gain over FedAvg over the rounds, by split")
+    title, note = "FedSSD's gain over FedAvg over the rounds, by split", "mean over seeds, by round"
+    note += "; both of CIFAR-10 on one scale, of digits each on its own" if len(cifar10) > 1 else ""
+    page = Page(title, "FedSSD less FedAvg, points", note, names, [COLOURS[like] for like in LIKE], DASHED)
+    return drawn(page, plots)
+
+
+def _plots(evidence: Evidence, data: str, pairs: Sequence[Pair]) -> list[Plot]:
+    """One for each strength, on a scale of its own."""
+    found: dict[str, list[tuple[Curve, int]]] = {}
+    for pair in pairs:
+        by_round = _gains(evidence, pair)
+        if by_round:
+            curve = replace(mean_curve(pair.column.title, by_round), spread=(0.0,) * len(by_round))
+            found.setdefault(f"{data}, {pair.name}", []).append((curve, max(map(len, by_round.values()))))
+    return [
+        Plot(title, curves, value_scale(curves), seeds(count for _, count in lines))
+        for title, lines in found.items()
+        if (curves := [curve for curve, _ in lines])
+    ]
 
 
 def _gains(evidence: Evidence, pair: Pair) -> dict[int, list[float]]:

@@ -1,7 +1,7 @@
 """The paper's figures of its motivation as SVG: forgetting by heterogeneity, accuracy by class, confusion matrices.
 
-Where runs hold nothing of what a figure shows, as lean ones do, it is empty. Matrices are of the first seed. Data that
-stand in for the paper's are named in each.
+Where runs hold nothing of what a figure shows, as lean ones do, it is empty. Confusion matrices are of the first seed,
+all else is a mean over seeds. Data that stand in for the paper's are named in each.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fedssd.report.figures import (
     panel,
     value_scale,
 )
+from fedssd.report.plots import seeds as seeds_of
 from fedssd.report.records import Record
 from fedssd.report.shaded_grids import Grid, grids
 from fedssd.report.svg import text
@@ -79,37 +80,45 @@ def _scatter(left: float, dots: dict[str, list[tuple[float, float]]]) -> list[st
 
 
 def by_class(runs: Titled, stand_in: str = "") -> str:
-    """Accuracy by class over the rounds, of the global model and of client 0."""
+    """Accuracy by class over the rounds, of the global model and of client 0: means over seeds."""
     panels = []
-    for title, run in _first_seeds(runs):
+    for title in dict.fromkeys(title for title, _ in runs):
         for name, key in (("global", "global"), ("client 0", "client_0")):
-            shares = {n["round"]: n[key]["class_acc"] for n in run.rounds if "class_acc" in n.get(key, {})}
-            if shares:
-                panels.append(
-                    Grid(f"{title}{_named(stand_in)}: {name}", list(shares.values()), "round", min(shares), 1.0)
-                )
-    return grids("Accuracy by class over the rounds", panels) if panels else ""
+            found: dict[int, list[list[float]]] = {}  # by round, seed by seed
+            for line in (line for other, run in runs if other == title for line in run.rounds):
+                if "class_acc" in line.get(key, {}):
+                    found.setdefault(line["round"], []).append(line[key]["class_acc"])
+            if found:
+                means = [[fmean(seeds) for seeds in zip(*found[number], strict=True)] for number in sorted(found)]
+                called = f"{title}{_named(stand_in)}: {name}, {seeds_of(map(len, found.values()))}"
+                panels.append(Grid(called, means, "round", min(found), shares=True))
+    note = "share of a class's test samples called by their name; mean over seeds"
+    return grids("Accuracy by class over the rounds", panels, note) if panels else ""
 
 
 def confusion(runs: Titled, stand_in: str = "") -> str:
     """What client 8 holds, the global model that FedAvg sent it last, and what it made of each method's."""
     panels: list[Grid] = []
+    of_seeds: list[int] = []
     for _, run in _first_seeds(runs):
         held, sent, after = matrices_of(run)
         if not after:
             continue
         name = NAMES.get(run.recipe["method"], run.recipe["method"])
         if not panels:
-            panels += [Grid(f"client {CLIENT} holds{_named(stand_in)}", held, "class")] if held else []
+            panels += [Grid(f"client {CLIENT} holds{_named(stand_in)}", held, "class", unit="samples")] if held else []
             panels += [_called("the global model", sent)] if sent else []
         panels.append(_called(f"{name}: client {CLIENT}", after))
-    return grids(f"Confusion matrices of client {CLIENT}", panels) if panels else ""
+        of_seeds += [run.summary["seed"]]
+    which = f"seed{'' if len(set(of_seeds)) == 1 else 's'} {', '.join(map(str, dict.fromkeys(of_seeds)))}"
+    note = f"share of a class's test samples that are called so; {which}, last round"
+    return grids(f"Confusion matrices of client {CLIENT}", panels, note) if panels else ""
 
 
 def _called(title: str, matrix: Matrix) -> Grid:
     """True classes downwards, in shares of the row."""
     shares = [[value / (sum(row) or 1) for value in row] for row in matrix]
-    return Grid(title, [list(column) for column in zip(*shares, strict=True)], "called", most=1.0)
+    return Grid(title, [list(column) for column in zip(*shares, strict=True)], "called", shares=True)
 
 
 def _named(stand_in: str) -> str:

@@ -17,6 +17,7 @@ PANEL, LABELS, AXIS = 320, 130, 44  # widths: the plot, short names at its right
 SHORT, LONGEST, LETTER = 10, 24, 8  # letters that fit there, letters of the longest name, width of each beyond
 LINE_HEIGHT = 15  # smallest distance between two names
 INTERESTING = 0.1  # the share of rounds at the start that may fall out of the picture
+FLAT = 1 / 3  # of the height: where all later rounds have less, the first do fall out
 
 # Okabe and Ito's colours, for light and for dark backgrounds; FedAvg is the grey everything is measured against.
 COLOURS = {
@@ -61,12 +62,17 @@ def learning_curves(results: Sequence[Outcome], subtitle: str = "") -> str:
     methods = list(dict.fromkeys(run.summary["method"] for run in results))
     seeds = len({run.summary["seed"] for run in results})
     note = f"{subtitle}{' · ' if subtitle else ''}" + ("1 seed" if seeds == 1 else f"mean and ±1 std of {seeds} seeds")
-    labels = LABELS + LETTER * max(0, max(len(_short(method)) for method in methods) - SHORT)
+    labels = room_for([_short(method) for method in methods])
     step = AXIS + PANEL + labels
     body = [text(24, 30, "Test accuracy, %", "title"), text(24, 50, note, "quiet")]
     for place, (title, found) in enumerate(panels):
         body += panel(24 + place * step + AXIS, title, found, methods, _accuracy_scale(found), labels=labels)
     return document(math.ceil(24 + len(panels) * step), methods, body)
+
+
+def room_for(names: Sequence[str]) -> int:
+    """The width that names and values need at the right of a plot."""
+    return LABELS + LETTER * max(0, max(map(len, names)) - SHORT)
 
 
 def global_accuracy(line: Mapping[str, Any]) -> float | None:
@@ -160,7 +166,29 @@ def value_scale(lines: Sequence[Curve]) -> Scale:
     low = min(m - s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
     high = max(m + s for line in lines for m, s in zip(line.mean, line.spread, strict=True))
     room = 0.04 * (high - low) or 1.0  # one and the same value throughout
-    return _upright(min(low, 0.0) if low < 0.2 * high else low - room, high + room)
+    from_zero = low < 0.2 * high and min(min(line.mean) for line in lines) >= 0
+    return _upright(min(low, 0.0) if from_zero else low - room, high + room)
+
+
+def later_scale(lines: Sequence[Curve]) -> Scale:
+    """The same, of the later rounds alone where beside the first they would be flat."""
+    whole, last = value_scale(lines), max(line.rounds[-1] for line in lines)
+    later = [one for line in lines if (one := _after(line, INTERESTING * last)).rounds]
+    found = value_scale(later) if later else whole
+    return found if found.high - found.low < FLAT * (whole.high - whole.low) else whole
+
+
+def _after(line: Curve, first: float) -> Curve:
+    kept = slice(sum(number <= first for number in line.rounds), None)
+    return Curve(line.method, line.rounds[kept], line.mean[kept], line.spread[kept])
+
+
+def cut_off(lines: Sequence[Curve], y: Scale) -> str:
+    """Which rounds have a mean outside the picture, in words; nothing where none has."""
+    out = [n for line in lines for n, mean in zip(line.rounds, line.mean, strict=True) if not y.low <= mean <= y.high]
+    if not out:
+        return ""
+    return f"cut off: round{'' if len(set(out)) == 1 else 's'} " + "–".join(map(str, sorted({min(out), max(out)})))
 
 
 def panel(
@@ -171,10 +199,15 @@ def panel(
     y: Scale,
     row: int = 0,
     labels: float = LABELS,
+    shown: Callable[[str], str] | None = None,
+    note: str = "",
 ) -> list[str]:
-    """One plot over the rounds; ``row`` tells those apart that a document moves to another row."""
+    """One plot over the rounds; ``row`` tells those apart that a document moves to another row.
+
+    Lines are named as ``shown`` says, or by a method's name in print.
+    """
     x = _round_scale(curves, left)
-    parts = [text(left, TOP - 14, title, "panel"), *axes(x, y)]
+    parts = [text(left, TOP - 14, title, "panel"), text(x.end + labels - 10, TOP - 14, note, "tick end"), *axes(x, y)]
     drawn = sorted(curves, key=lambda curve: curve.method == HERO)  # the method of the house on top
     name = f"clip{left:.0f}" + (f"-{row}" if row else "")
     parts.append(
@@ -183,7 +216,7 @@ def panel(
     parts.append(f'<g clip-path="url(#{name})">')
     parts += [_band(curve, x, y, methods.index(curve.method)) for curve in drawn if any(curve.spread)]
     parts += [_line(curve, x, y, methods.index(curve.method)) for curve in drawn]
-    return [*parts, "</g>", *_end_labels(drawn, x, y, methods, labels)]
+    return [*parts, "</g>", *_end_labels(drawn, x, y, methods, labels, shown or _short)]
 
 
 def axes(x: Scale, y: Scale, across: str = "round") -> list[str]:
@@ -214,7 +247,9 @@ def _band(curve: Curve, x: Scale, y: Scale, number: int) -> str:
     return f'<polygon class="band f{number}" points="{" ".join(outline)}"/>'
 
 
-def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[str], labels: float) -> list[str]:
+def _end_labels(
+    curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[str], labels: float, shown: Callable[[str], str]
+) -> list[str]:
     """Names beside the line ends, moved apart where they would overlap, each with a thread to its line."""
     last = {curve.method: curve.mean[-1] for curve in curves}
     ends = {method: min(max(y(value), y.end), y.start) for method, value in last.items()}
@@ -224,7 +259,7 @@ def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, methods: Sequence[s
         number, hero = methods.index(method), " hero" if method == HERO else ""
         thread = f"{x.end + 2:.1f},{ends[method]:.1f} {x.end + 16:.1f},{place:.1f}"
         parts.append(f'<polyline class="thread c{number}" points="{thread}"/>')
-        parts.append(text(x.end + 20, place + 4, _short(method), f"name{hero}"))
+        parts.append(text(x.end + 20, place + 4, shown(method), f"name{hero}"))
         parts.append(text(x.end + labels - 10, place + 4, _figure(last[method]), f"value end{hero}"))
     return parts
 
@@ -267,15 +302,18 @@ def document(
     body: Sequence[str],
     height: float = HEIGHT,
     title: str = "Test accuracy over the rounds, by method",
+    palette: Sequence[tuple[str, str]] = (),
+    style: str = "",
 ) -> str:
-    """A whole SVG, with a colour for each method."""
-    pairs = colours(methods)
+    """A whole SVG, with a colour for each method, or those of a palette, for light and dark."""
+    pairs = palette or colours(methods)
     light, dark = (
         "\n".join(f".c{n} {{ stroke: {c[shade]} }} .f{n} {{ fill: {c[shade]} }}" for n, c in enumerate(pairs))
         for shade in (0, 1)
     )
     band = 0.16 if len(methods) <= 3 else 0.08  # many bands on top of each other make mud
-    return sheet(width, height, title, f"{STYLE}\n.band {{ opacity: {band}; stroke: none }}\n{light}", dark, body)
+    bands = f".band {{ opacity: {band}; stroke: none }}"
+    return sheet(width, height, title, "\n".join(filter(None, [STYLE, bands, light, style])), dark, body)
 
 
 STYLE = """.line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round }

@@ -29,7 +29,7 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
     for place in places:
         for method in place.column.methods:
             cells = [cell for cell in cells_of(place, seeds, (method,)) if cell.key in done]
-            runs = [run for cell in cells if _recalls(run := read(done[cell.key]))]
+            runs = [run for cell in cells if "client" in _recalls(run := read(done[cell.key]))]
             if runs and cells[0].key not in shown:  # a cell of two tables is shown once
                 shown.update(cell.key for cell in cells)
                 rows.append([_named(place, method), *_figures(runs)])
@@ -44,17 +44,19 @@ def _named(place: Place, method: str) -> str:
 
 
 def _figures(runs: Sequence[Record]) -> list[str]:
+    """Each over the runs that recorded it: lean ones have client 8's model of the last round, and not what was sent."""
     found = [_recalls(run) for run in runs]
-    return [spread([100 * fmean(one[who][k] for k in classes) for one in found]) for who, classes in ORDER]
+    columns = [[100 * fmean(one[who][k] for k in classes) for one in found if who in one] for who, classes in ORDER]
+    return [spread(values) if values else "–" for values in columns]
 
 
 ORDER = (("client", GLOBAL), ("client", LOCAL), ("global", GLOBAL), ("global", LOCAL))
 
 
 def _recalls(run: Record) -> dict[str, list[float]]:
-    """By class, of the client's model after local training and of the global one it was sent; empty where one lacks."""
+    """By class, of the client's model after local training and of the global one it was sent, as far as recorded."""
     _, sent, after = matrices_of(run)
-    return {"client": _recall(after), "global": _recall(sent)} if sent and after else {}
+    return {who: _recall(matrix) for who, matrix in (("client", after), ("global", sent)) if matrix}
 
 
 def _recall(matrix: Matrix) -> list[float]:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.figures import AXIS, HEIGHT, LABELS, PANEL, TOP, Curve, document, mean_curve, panel, value_scale
+from fedssd.report.figures import COLOURS, Curve, colours, cut_off, later_scale, mean_curve
 from fedssd.report.paired import pair
+from fedssd.report.plots import Page, Plot, drawn, seeds
 from fedssd.report.records import Record
-from fedssd.report.svg import text
 from fedssd.report.wording import interval
 
 Line = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Record]]  # by the name a line in the figure has
-ACROSS = 3  # plots in a row
+OWN = {"kl": COLOURS["fedcurv"]}  # which is not drawn here; the free colour it would have is like FedAvg's grey
 
 
 def _percent(line: Line, *path: str) -> float | None:
@@ -82,23 +82,16 @@ def less(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
 
 
 def picture(runs: Runs) -> str:
-    """Every measure that some run has, as plots over the rounds."""
+    """Every measure that some run has, as plots over the rounds; lines are called as the table calls them."""
     found = [(title, lines) for title, measure in MEASURES.items() if (lines := curves(runs, measure))]
+    scales = [later_scale(lines) for _, lines in found]
+    plots = [Plot(title, lines, y, cut_off(lines, y)) for (title, lines), y in zip(found, scales, strict=True)]
     names = list(runs)
-    body = [text(24, 30, "From round to round", "title"), text(24, 50, "mean and ±1 std over seeds", "quiet")]
-    for place, (title, lines) in enumerate(found):
-        row, column = divmod(place, ACROSS)
-        left = 24 + column * (AXIS + PANEL + LABELS) + AXIS
-        down = row * (HEIGHT - TOP + 40)
-        body += [
-            f'<g transform="translate(0 {down})">',
-            *panel(left, title, lines, names, value_scale(lines), row),
-            "</g>",
-        ]
-    rows = -(-len(found) // ACROSS)
-    width = 24 + min(len(found), ACROSS) * (AXIS + PANEL + LABELS)
-    height = HEIGHT + max(0, rows - 1) * (HEIGHT - TOP + 40)
-    return document(width, names, body, height, "Distillation, forgetting and drift over the rounds")
+    palette = [OWN.get(name, colour) for name, colour in zip(names, colours(names), strict=True)]
+    note = f"mean and ±1 std over {seeds(map(len, runs.values()))}"
+    return drawn(
+        Page("Distillation, forgetting and drift over the rounds", "From round to round", note, names, palette), plots
+    )
 
 
 def as_csv(runs: Runs) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedssd.experiment.study.design import Design, label
+from fedssd.experiment.study.design import OURS, Design, label
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report.figures import NAMES
@@ -22,12 +22,28 @@ def strength(value: float) -> str:
     return f"M_max = {value:g}"
 
 
-def named(name: str, trials: Sequence[Trial], design: Design) -> list[Trial]:
-    """Those of that choice, setting, composition, label or arm, or what a page calls it, in letters of either case."""
-    known = titles(design)
+def named(names: Sequence[str], trials: Sequence[Trial], design: Design, any_strength: bool = False) -> list[Trial]:
+    """Those that go by all of these names: of a choice, setting, composition, label or arm, or what a page calls it.
 
-    def names(trial: Trial) -> set[str]:
-        own = (trial.group, trial.label, trial.arm)
-        return {one.casefold() for one in (*own, *(known.get(one, one) for one in own))}
+    Letters may be of either case. ``any_strength``: where what was found is made up, FedSSD goes by all its strengths.
+    """
+    known, wanted = titles(design), {name.casefold() for name in names}
 
-    return [trial for trial in trials if name.casefold() in names(trial)]
+    def own(trial: Trial) -> set[str]:
+        words = (trial.group, trial.label, trial.arm)
+        said = (*words, *(known.get(one, one) for one in words), *_strengths(trial, design, any_strength))
+        return {one.casefold() for one in said}
+
+    return [trial for trial in trials if wanted <= own(trial)]
+
+
+def _strengths(trial: Trial, design: Design, any_strength: bool) -> list[str]:
+    """What the page calls FedSSD's rows of the report, by round: the tuned strength, and the best over all columns."""
+    ours = design.columns
+    if trial.part != "report" or trial.arm not in (OURS, ours.name):
+        return []
+    if any_strength:
+        grid = ours if trial.arm == ours.name else next(one for one in design.grids if one.key == ours.key)
+        return [strength(value) for value in grid.values]
+    method, _, option = ours.key.partition(".")
+    return [strength(trial.recipe.options[method][option])]

@@ -1,0 +1,77 @@
+"""``--only`` of the study: the rows that go by all the names that are given, and what these are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedssd.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from fedssd.experiment.study.parts import Study
+    from fedssd.experiment.study.results import Results
+    from fedssd.experiment.study.trial import Trial
+
+
+class Chosen(NamedTuple):
+    """Of a part what is wanted, and what comes along because rows of it are compared with that."""
+
+    wanted: list[Trial]
+    along: list[Trial]
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All that is run, what others are compared with first."""
+        return [*self.along, *self.wanted]
+
+
+def check(study: Study, part: str, only: Sequence[str]) -> None:
+    """Before anything runs: one name is seldom one of every part, and a part may not have it at all."""
+    from fedssd.errors import perhaps
+    from fedssd.experiment.paper import EVERYTHING
+    from fedssd.experiment.study.design import PARTS
+
+    if not only:
+        return
+    trials = {one: study.possible(one) for one in (PARTS if part == EVERYTHING else (part,))}
+    known = list(dict.fromkeys(trial.group for found in trials.values() for trial in found))
+    for name in only:
+        if _having([name], trials, study):
+            continue
+        if part == EVERYTHING:
+            raise UsageError(f"fedssd reproduce: --only {name!r} is in no part of the study{perhaps(name, known)}")
+        listed = ", ".join(known)
+        raise UsageError(f"fedssd reproduce: --only expects one of {listed}, or a label or arm of theirs, got {name!r}")
+    having = _having(only, trials, study)
+    if not having:
+        where = "the study" if part == EVERYTHING else f"part {part!r}"
+        raise UsageError(f"fedssd reproduce: no row of {where} goes by --only {_said(only)} together")
+    if part == EVERYTHING:
+        found = ", ".join(having)
+        raise UsageError(f"fedssd reproduce: --only needs --part beside it; the parts that have {_said(only)}: {found}")
+
+
+def _having(only: Sequence[str], trials: dict[str, list[Trial]], study: Study) -> list[str]:
+    from fedssd.report.row_names import named
+
+    return [one for one, found in trials.items() if named(only, found, study.design, any_strength=True)]
+
+
+def _said(only: Sequence[str]) -> str:
+    return " and ".join(map(repr, only))
+
+
+def chosen(study: Study, part: str, results: Results, only: Sequence[str]) -> Chosen:
+    """What a part has to run, or of that what goes by these names, and what its rows compare it with."""
+    from fedssd.report.row_names import named
+
+    trials = study.trials(part, results)
+    if not only:
+        return Chosen(trials, [])
+    if not named(only, trials, study.design):  # a departure that did not survive is confirmed if it is named
+        trials += study.optional(part)
+    wanted = named(only, trials, study.design)
+    if not wanted:
+        known = ", ".join(dict.fromkeys(trial.group for trial in trials))
+        raise UsageError(f"fedssd reproduce: --only {_said(only)} is not among what the part has to run: {known}")
+    return Chosen(wanted, [one for one in study.with_compared(wanted, trials) if one not in wanted])
