@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from told import Says, Told, nothing, page
@@ -57,9 +58,9 @@ def paired_on(shown: Page, blocks: Iterable[str], monkeypatch: pytest.MonkeyPatc
     found: Pairs = set()
     against = Evidence.against
 
-    def noted(self: Evidence, ours: Trial, theirs: Trial, which: str = "") -> Rival:
+    def noted(self: Evidence, ours: Trial, theirs: Trial, *how: Any) -> Rival:
         found.add((place(ours), place(theirs)))
-        return against(self, ours, theirs, which)
+        return against(self, ours, theirs, *how)
 
     with monkeypatch.context() as patch:
         patch.setattr(Evidence, "against", noted)

@@ -65,13 +65,15 @@ class Evidence:
         """Percent by seed, as far as it has been run."""
         return self.results.accuracies(trial, self.study.seeds_read(trial), which)
 
-    def against(self, ours: Trial, theirs: Trial, which: str = "") -> Rival:
-        """One less another, paired by seed."""
-        return pair(theirs.arm, self.found(theirs, which), self.found(ours, which))
+    def against(self, ours: Trial, theirs: Trial, which: str = "", seeds: Sequence[int] | None = None) -> Rival:
+        """One less another, paired by seed, on all seeds or on some."""
+        both = [self.found(trial, which) for trial in (theirs, ours)]
+        kept = [{seed: found[seed] for seed in found if seeds is None or seed in seeds} for found in both]
+        return pair(theirs.arm, *kept)
 
-    def over_fedavg(self, trial: Trial, which: str = "") -> Rival:
+    def over_fedavg(self, trial: Trial, which: str = "", seeds: Sequence[int] | None = None) -> Rival:
         """A trial less the FedAvg beside it."""
-        return self.against(trial, self.study.fedavg_beside(trial), which)
+        return self.against(trial, self.study.fedavg_beside(trial), which, seeds)
 
     def records(self, trial: Trial) -> list[Record]:
         """What its runs wrote down, as far as it has been run."""
@@ -147,14 +149,7 @@ class Evidence:
         On all of these seeds, or of them on some.
         """
         trials = {column.title: self.study.reported(column, name, settled) for column in COLUMNS}
-        both = {
-            title: [self.found(one) for one in (self.study.fedavg_beside(trial), trial)]
-            for title, trial in trials.items()
-        }
-        found = {
-            title: pair(THEIRS, *({seed: one[seed] for seed in one if seeds is None or seed in seeds} for one in pairs))
-            for title, pairs in both.items()
-        }
+        found = {title: self.over_fedavg(trial, seeds=seeds) for title, trial in trials.items()}
         return {title: lead for title, lead in found.items() if lead.gains}
 
     @property
