@@ -41,12 +41,13 @@ def test_a_lead_is_looked_at_on_the_way() -> None:
     found = page(says)
     heads, _, theirs, weak, strong, *rest = found.blocks["digits"]().splitlines()
     assert heads == "|  | after round | 5 | 10 | 20 | 40 | 60 | 80 | 100 |"
-    assert theirs == "| **#K = 2** | FedAvg % | 51.25 | 52.50 | 55.00 | 60.00 | 65.00 | 70.00 | 75.00 |"
+    means = [f"{mean:.2f} ± 0.00 (6)" for mean in (51.25, 52.5, 55, 60, 65, 70, 75)]
+    assert theirs == f"| **#K = 2** | FedAvg % | {' | '.join(means)} |"
     half = T5 * (6 / 5) ** 0.5 / 6**0.5  # of six that are 1 or -1, by turns
     even = f"+0.00 [{-half:+.2f}, {half:+.2f}]"
     first = f"+10.00 [{10 - half / 10:+.2f}, {10 + half / 10:+.2f}] *"
-    assert weak == f"|  | M_max = 0.1, less FedAvg | {first} | {' | '.join([even] * 6)} |"
-    assert strong == f"|  | M_max = 1, less FedAvg | {' | '.join([even] * 7)} |"
+    assert weak == f"|  | M_max = 0.1, less FedAvg, over 6 seeds | {first} | {' | '.join([even] * 6)} |"
+    assert strong == f"|  | M_max = 1, less FedAvg, over 6 seeds | {' | '.join([even] * 7)} |"
     assert [row.split(" | ")[0] for row in rest] == ["| **δ = 10**", "| ", "| "]
     said = answer(found)
     assert (

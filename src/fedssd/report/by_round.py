@@ -19,7 +19,7 @@ from fedssd.report.paired import Rival
 from fedssd.report.plots import Page, Plot, drawn, seeds
 from fedssd.report.row_names import strength
 from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, interval, leads, listed
+from fedssd.report.wording import NOT_RUN, interval, leads, listed, seeds_of, spread
 
 LIKE = ("fedcad", "moon", "fedcurv", "fedssd", "fedntd")  # whose colours the columns' lines have, in their order
 DASHED = ".c0, .c1 { stroke-dasharray: 6 4 }"  # the columns by classes a client
@@ -166,7 +166,7 @@ def _table(evidence: Evidence, pairs: Sequence[Pair]) -> str:
         found = _by_round(evidence, pair)
         if found and pair.column.title != shown:
             shown = pair.column.title
-            theirs = [f"{fmean(found[after].accuracies):.2f}" if after in found else "–" for after in rounds]
+            theirs = [spread(found[after].accuracies) if after in found else "–" for after in rounds]
             rows.append([f"**{shown}**", "FedAvg %", *theirs])
         if found:
             rows += _rows(evidence, pair, found, rounds)
@@ -177,12 +177,12 @@ def _table(evidence: Evidence, pairs: Sequence[Pair]) -> str:
 
 def _rows(evidence: Evidence, pair: Pair, found: Mapping[int, Rival], rounds: Sequence[int]) -> list[list[str]]:
     gains = [interval(found[after]) if after in found else "–" for after in rounds]
-    rows = [["", f"{pair.name}, less FedAvg", *gains]]
+    rows = [["", f"{pair.name}, less FedAvg, over {seeds_of(list(found.values()))}", *gains]]
     title, measure = next(iter(mechanism.DISTILLED.items()))
     records = evidence.records(pair.ours)
     if records:
-        ends = [mechanism.at_the_end([one.until(after) for one in records], measure) for after in rounds]
-        rows.append(["", title, *("–" if end is None else f"{end:.2g}" for end in ends)])
+        ends = [mechanism.ends([one.until(after) for one in records], measure) for after in rounds]
+        rows.append(["", title, *(spread(values, 2) if values else "–" for values in ends)])
     return rows
 
 

@@ -72,9 +72,9 @@ class Page(Evidence):
             return f"{NOT_RUN.capitalize()}.\n"
         rows = []
         for title, measure in mechanism.MEASURES.items():
-            ends = [mechanism.at_the_end(records, measure) for records in runs.values()]
+            ends = [mechanism.ends(records, measure) for records in runs.values()]
             unknown = "–" if title in mechanism.DISTILLED else "not recorded"
-            rows.append([title, *(unknown if end is None else f"{end:.3g}" for end in ends)])
+            rows.append([title, *(spread(values, 3) if values else unknown for values in ends)])
         return "![From round to round](images/study-mechanism.svg)\n\n" + table(("in the last round", *runs), rows)
 
     def mechanism_by_column(self) -> str:
