@@ -106,7 +106,9 @@ def test_what_the_page_compares_a_row_with_comes_along_and_nothing_else(
         ("screen", "base", []),
         ("profile", OTHER, [(column.recipe, FIRST, "fedavg") for column in COLUMNS]),
         ("profile", FIRST, []),
-        ("report", "mse", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("report", "mse", [(column.recipe, arm, arm) for column in COLUMNS for arm in ("fedavg", "fedssd")]),
+        ("report", "fedssd", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("report", "fedavg", []),
         ("columns", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
         ("digits", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
         ("report", "table1-cifar10", []),
@@ -194,9 +196,10 @@ def test_a_strength_of_the_report_is_the_row_that_has_it(study: Study, design: D
 
 @pytest.mark.quick
 def test_several_names_narrow_each_other(study: Study) -> None:
-    """One method on one column, beside FedAvg there."""
+    """One method on one column, beside FedAvg and FedSSD there."""
     trials = study.trials("report", Told(told()))
     found = kept(study, trials, "FedProx", "#K = 2")
-    assert [(t.group, t.arm) for t in found] == [("table2-classes-2", "fedavg"), ("table2-classes-2", "fedprox")]
+    assert {t.group for t in found} == {"table2-classes-2"}
+    assert [t.arm for t in found] == ["fedavg", "fedssd", "fedprox"]
     assert kept(study, trials, "#K = 2", "FedProx") == found
     assert kept(study, trials, "FedProx", "MOON") == []

@@ -36,7 +36,7 @@ def test_what_to_set_follows_from_the_rows_below() -> None:
 
     text = advice(page(says))
     told, apart = 2 * len(COLUMNS), 3 * len(COLUMNS)
-    assert f"{told} of {apart} intervals leave out zero *, where by chance alone 0.75 would:" in text  # 0.05 · 15
+    assert f"{told} of {apart} intervals leave out zero, where by chance alone 0.75 would:" in text  # 0.05 · 15
     assert "less FedAvg in points over 3 seeds" in text
     assert f"  | MOON | {' | '.join(['+1.50 [+1.50, +1.50] *'] * len(COLUMNS))} |\n" in text
     assert f"  | FedProx | {' | '.join(['-1.50 [-1.50, -1.50] *'] * len(COLUMNS))} |\n" in text

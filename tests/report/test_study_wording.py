@@ -8,6 +8,7 @@ from told import T2
 from fedssd.report.paired import pair
 from fedssd.report.wording import (
     NOT_RUN,
+    clear_of,
     fedssd_at,
     holds,
     interval,
@@ -17,6 +18,7 @@ from fedssd.report.wording import (
     published_leads,
     spread,
     stands_on,
+    told_apart,
     verdict,
 )
 
@@ -90,6 +92,15 @@ def test_columns_of_one_verdict_stand_together() -> None:
     assert stands_on({"a": level, "c": level}, 2) == "is not told apart from FedAvg on any column"  # type: ignore[arg-type]
     assert stands_on({"b": ahead}, 1) == "leads FedAvg on every column"  # type: ignore[arg-type]
     assert stands_on({"b": ahead}, 2) == "leads FedAvg on b"  # type: ignore[arg-type]
+
+
+def test_who_is_told_apart_stands_together_by_side_and_the_rest_goes_without_saying() -> None:
+    level, ahead, behind = rival(1.0, 2.0, 3.0), rival(11.0, 12.0, 13.0), rival(-11.0, -12.0, -13.0)
+    found = {"a": {"x": ahead, "y": level, "z": behind, "w": ahead}, "b": {"x": level}}
+    assert told_apart(found) == "on a x and w above it and z below it; on b none"  # type: ignore[arg-type]
+    every = [one for rivals in found.values() for one in rivals.values()]
+    assert clear_of(every) == "3 of 5 intervals leave out zero, where by chance alone 0.25 would"  # type: ignore[arg-type]
+    assert clear_of([rival(1.0)]) == ""  # type: ignore[list-item]
 
 
 def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> None:

@@ -11,10 +11,9 @@ from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
 from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, code, interval, seeds_of, verdict
+from fedssd.report.wording import NOT_RUN, clear_of, code, interval, seeds_of, verdict
 
 NOTHING = "nothing"
-CHANCE = 0.05  # that a 95 % interval leaves out a zero which is true
 
 
 def advice(evidence: Evidence) -> str:
@@ -45,15 +44,8 @@ def _methods(evidence: Evidence) -> str:
     rows = [
         [title, *(interval(found[c]) if c in found else NOT_RUN for c in columns)] for title, found in leads.items()
     ]
-    known = [lead for lead in every if lead.half_width is not None]
-    told = [lead for lead in known if lead.clear]
     opening = f"- **Which method**, each at its tuned strength, less FedAvg in points over {seeds_of(every)}"
-    if known:
-        opening += (
-            f". {len(told)} of {len(known)} intervals leave out zero *, "
-            f"where by chance alone {CHANCE * len(known):.2g} would"
-        )
-    return f"{opening}:\n\n{_indented(table(('method', *columns), rows))}"
+    return f"{'. '.join(filter(None, [opening, clear_of(every)]))}:\n\n{_indented(table(('method', *columns), rows))}"
 
 
 def _strengths(evidence: Evidence) -> str:

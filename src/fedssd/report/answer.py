@@ -14,6 +14,7 @@ from fedssd.report.evidence import Evidence
 from fedssd.report.paired import Rival
 from fedssd.report.wording import (
     NOT_RUN,
+    clear_of,
     code,
     fedssd_at,
     holds,
@@ -28,6 +29,7 @@ from fedssd.report.wording import (
     spread,
     stands,
     stands_on,
+    told_apart,
 )
 
 PARTS = (
@@ -43,14 +45,16 @@ def answer(evidence: Evidence) -> str:
     """A first paragraph that answers, and one each for the rest, every sentence as far as there are runs for it."""
     base, tuned, digits, best = _base(evidence), _tuned(evidence), said_of_digits(evidence), _best(evidence)
     first = " ".join(filter(None, [_in_short(evidence), base, tuned]))
-    return _said(evidence, [base, tuned, digits, best], [first, _of_tuned(evidence), digits, best])
+    paragraphs = [first, _beside_the_others(evidence), _of_tuned(evidence), digits, best]
+    return _said(evidence, [base, tuned, digits, best], paragraphs)
 
 
 def short_answer(evidence: Evidence) -> str:
     """One paragraph: the same without what is level, without variants, and without a reason."""
     digits = said_of_digits(evidence, brief=True)
-    parts = [_base(evidence), _short_report(evidence), digits, _best(evidence)]
-    return _said(evidence, parts, [" ".join(filter(None, [_in_short(evidence), *parts]))])
+    base, report, best = _base(evidence), _short_report(evidence), _best(evidence)
+    said = [_in_short(evidence), base, report, _beside_the_others(evidence), digits, best]
+    return _said(evidence, [base, report, digits, best], [" ".join(filter(None, said))])
 
 
 def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
@@ -154,6 +158,28 @@ def _of_tuned(all_of_it: Evidence) -> str:
     return " ".join([*filter(None, said), *_why(evidence, settled)])
 
 
+def _beside_the_others(all_of_it: Evidence) -> str:
+    """Which methods are told apart from FedSSD, of those that are not FedSSD in another guise."""
+    evidence, design = all_of_it.reported, all_of_it.study.design
+    settled = evidence.settled
+    if settled is None:
+        return ""
+    guises = (THEIRS, OURS, design.columns.name, *(one.name for one in design.variants if one.method == OURS))
+    others = {name: title.partition(",")[0] for name, title in evidence.titles.items() if name not in guises}
+    found: dict[str, dict[str, Rival]] = {}
+    for column in COLUMNS:
+        rivals = {title: evidence.over_fedssd(name, column, settled) for name, title in others.items()}
+        if known := {title: rival for title, rival in rivals.items() if rival.half_width is not None}:
+            found[column.title] = known
+    every = [rival for rivals in found.values() for rival in rivals.values()]
+    if not every:
+        return ""
+    return (
+        f"Of the other methods, each with its own strength tuned on {evidence.home.title}, these are told apart from "
+        f"FedSSD over {seeds_of(every)} ({clear_of(every)}): {told_apart(found)}."
+    )
+
+
 def _with_pipeline(evidence: Evidence) -> str:
     shown = evidence.reported
     if shown is evidence:
@@ -235,9 +261,11 @@ def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
 def _best(evidence: Evidence) -> str:
     best = evidence.best()
     found = [] if best is None else [(t.arm, role, list(evidence.found(t).values())) for t, role in best.roles]
-    said = [f"{name}, {role}, reaches {spread(values)}" for name, role, values in found if values]
-    if best is None or not said:
+    if best is None or not any(values for *_, values in found):
         return ""
+    said = [
+        f"{name}, {role}, {f'reaches {spread(values)}' if values else f'is {NOT_RUN}'}" for name, role, values in found
+    ]
     printed = evidence.home.published[OURS].accuracy
     paper = f" (the paper's FedSSD: {printed:.2f})" if evidence.beside_the_paper else ""
     less = ""

@@ -152,6 +152,11 @@ class Evidence:
         found = {title: self.over_fedavg(trial, seeds=seeds) for title, trial in trials.items()}
         return {title: lead for title, lead in found.items() if lead.gains}
 
+    def over_fedssd(self, name: str, column: Column, settled: Settled) -> Rival:
+        """Another method or variant less FedSSD on a column, each as reported."""
+        one, ours = (self.study.reported(column, which, settled) for which in (name, OURS))
+        return self.against(one, ours)
+
     @property
     def titles(self) -> dict[str, str]:
         """What a page calls the methods and variants that are reported, the paper's first."""

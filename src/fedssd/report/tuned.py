@@ -129,7 +129,7 @@ def report(evidence: Evidence) -> str:
     note = (
         "T: after how many rounds a method first has FedAvg's final accuracy of the same seed, as a median; FedAvg "
         "itself first hits it before the end, which is what to compare with. (k/n): k of n seeds reach it. Gains and T "
-        "are paired by seed, on the seeds that a method and FedAvg both have.\n"
+        "are paired by seed, on the seeds that both methods have.\n"
     )
     return "\n".join([*(_column(evidence, column, settled) for column in COLUMNS), note, *_added(evidence, settled)])
 
@@ -169,9 +169,11 @@ def _column(evidence: Evidence, column: Column, settled: Settled) -> str:
         accuracies = list(evidence.found(trial).values())
         found = spread(accuracies) + (_flag(evidence, column, accuracies) if name == THEIRS else "")
         lead = "–" if name == THEIRS else interval(evidence.over_fedavg(trial))
+        less = "–" if name in (THEIRS, OURS) else interval(evidence.over_fedssd(name, column, settled))
         reached = evidence.rounds_to_fedavg(trial)
-        rows.append([title, found, lead, str(reached or "–"), *_printed(evidence, column, name)])
-    heads = ("method", "ours %", "gain over FedAvg [95 %]", "T", "paper %", "paper's gain", "paper's T")
+        rows.append([title, found, lead, less, str(reached or "–"), *_printed(evidence, column, name)])
+    gains = ("gain over FedAvg [95 %]", "over FedSSD [95 %]")
+    heads = ("method", "ours %", *gains, "T", "paper %", "paper's gain", "paper's T")
     shown = _flagged(table(heads[: len(rows[0])], rows))
     named = evidence.study.pipeline
     pipeline = "" if named is None else f" --pipeline {label(named)}"

@@ -9,6 +9,7 @@ from typing import Any
 from fedssd.report.paired import Rival
 
 NOT_RUN = "not run yet"
+CHANCE = 0.05  # that a 95 % interval leaves out a zero which is true
 
 
 def spread(values: Sequence[float], digits: int | None = None) -> str:
@@ -109,8 +110,28 @@ def stands_on(found: Mapping[str, Rival], every: int = 0) -> str:
     )
 
 
+def told_apart(found: Mapping[str, Mapping[str, Rival]]) -> str:
+    """``on a x and y above it and z below it; on b none``: who is told apart, place by place, and on which side."""
+    said = []
+    for place, others in found.items():
+        sides: dict[str, list[str]] = {}
+        for name, one in others.items():
+            if one.clear:
+                sides.setdefault("above it" if fmean(one.gains) > 0 else "below it", []).append(name)
+        said.append(f"on {place} {listed([f'{listed(names)} {side}' for side, names in sides.items()]) or 'none'}")
+    return "; ".join(said)
+
+
+def clear_of(found: Sequence[Rival]) -> str:
+    """How many intervals leave out zero, beside how many would by chance; empty where there are none."""
+    known = [one for one in found if one.half_width is not None]
+    told = sum(one.clear for one in known)
+    chance = f"where by chance alone {CHANCE * len(known):.2g} would"
+    return f"{told} of {len(known)} intervals leave out zero, {chance}" if known else ""
+
+
 def stands(found: Rival) -> str:
-    """How a method stands to FedAvg, whose name follows."""
+    """How a method stands to another, whose name follows."""
     if found.half_width is None:
         alike = "differs by the same on {} seeds, which gives no interval, from"
         return _without_interval(found, "was run on one seed, which decides nothing, beside", alike)

@@ -62,7 +62,7 @@ class Rows(Trials):
         elif trial.part == "profile":
             found = [self.first_pipeline_beside(trial)]
         elif trial.part in ("columns", "report", "digits"):
-            found = [self.fedavg_beside(trial)]
+            found = [self.fedavg_beside(trial), *self._fedssd_beside(trial, trials)]
         elif trial.part == "compose" and not self._is_control(trial):
             found = self._composed_without(trial, trials)
         elif trial.part == "best":
@@ -74,6 +74,12 @@ class Rows(Trials):
         """Some of a part's trials, behind those of it that their rows are compared with."""
         beside = [other for trial in wanted for other in self.compared_with(trial, trials)]
         return [*(trial for trial in trials if trial in beside and trial not in wanted), *wanted]
+
+    def _fedssd_beside(self, trial: Trial, trials: Sequence[Trial]) -> list[Trial]:
+        """FedSSD as tuned, on the column of another method that is reported; FedAvg's row is in FedSSD's own."""
+        if trial.part != "report" or trial.arm == THEIRS:
+            return []
+        return [other for other in trials if (other.group, other.arm) == (trial.group, OURS)]
 
     def _departed_fedavg(self, trial: Trial) -> Trial:
         """With the same departure, or at the base where FedAvg does not have it."""
