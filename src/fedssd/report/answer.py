@@ -43,14 +43,17 @@ def answer(evidence: Evidence) -> str:
     """A first paragraph that answers, and one each for the rest, every sentence as far as there are runs for it."""
     base, tuned, digits, best = _base(evidence), _tuned(evidence), said_of_digits(evidence), _best(evidence)
     first = " ".join(filter(None, [_in_short(evidence), base, tuned]))
-    return _said(evidence, [base, tuned, digits, best], [first, _of_tuned(evidence), digits, best])
+    third = " ".join(filter(None, [digits, _everywhere_on_digits(evidence)]))
+    return _said(evidence, [base, tuned, digits, best], [first, _of_tuned(evidence), third, best])
 
 
 def short_answer(evidence: Evidence) -> str:
     """One paragraph: the same without what is level, without variants, and without a reason."""
     digits = said_of_digits(evidence, brief=True)
     parts = [_base(evidence), _short_report(evidence), digits, _best(evidence)]
-    return _said(evidence, parts, [" ".join(filter(None, [_in_short(evidence), *parts]))])
+    *first, best = parts
+    said = [_in_short(evidence), *first, _everywhere_on_digits(evidence), best]
+    return _said(evidence, parts, [" ".join(filter(None, said))])
 
 
 def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
@@ -200,6 +203,16 @@ def _everywhere(evidence: Evidence, settled: Settled) -> str:
     printed = evidence.beside_the_paper and best == printed_strengths("cifar10", (OURS,))[OURS]["m_max"]
     which = "which the paper prints and which is the best over all columns" if printed else "the best over all columns"
     return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, {which}{said}."
+
+
+def _everywhere_on_digits(evidence: Evidence) -> str:
+    """The strength that is best over all columns of digits, which is their recipe's unless recipes are changed."""
+    part, best = "digits-columns", evidence.study.everywhere(evidence.results, "digits-columns")
+    if best is None:
+        return ""
+    recipe = ", and is in their recipe" if evidence.beside_the_paper else ""
+    rounds = evidence.study.rounds_of(part)
+    return f"Over all columns M_max = {best:g} is the best on digits on the tuning seeds, after {rounds} rounds{recipe}."
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:
