@@ -113,10 +113,21 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main([*command, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["parts"]
-    assert [row["part"] for row in rows] == ["screen", "profile", "tune", "columns", "compose"]  # they choose
-    assert ["waits" in row for row in rows] == [False, False, True, True, True]
+    assert [row["part"] for row in rows] == [
+        "screen",
+        "profile",
+        "tune",
+        "columns",
+        "compose",
+        "digits-columns",
+    ]  # choose
+    assert ["waits" in row for row in rows] == [False, False, True, True, True, False]
     assert main(command) == 0
-    assert "tune      part 'tune' of the study follows from part 'profile'" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "tune            part 'tune' of the study follows from part 'profile'" in shown
+    heads, *_, last = shown.splitlines()
+    assert last.split()[:3] == ["digits-columns", "35", "0"]  # FedAvg and six strengths on five columns, one seed
+    assert heads.index("cells") + len("cells") == last.index("35") + len("35")
     assert not (tmp_path / "out").exists()
 
 
@@ -127,7 +138,8 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--part", "screen", "--seeds", "3"], "part 'screen' chooses"),
         (
             ["--part", "scren"],
-            "expected one of screen, confirm, profile, tune, columns, report, compose, best, digits, all (did you mean",
+            "expected one of screen, confirm, profile, tune, columns, report, compose, best, "
+            "digits-columns, digits, all (did you mean",
         ),
         (["--part", "bogus", "--plan"], "unknown part 'bogus'"),
         (["--part", "bogus", "--seeds", "1"], "unknown part 'bogus'"),

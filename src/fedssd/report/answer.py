@@ -207,12 +207,13 @@ def _everywhere(evidence: Evidence, settled: Settled) -> str:
 
 def _everywhere_on_digits(evidence: Evidence) -> str:
     """The strength that is best over all columns of digits, which is their recipe's unless recipes are changed."""
-    part, best = "digits-columns", evidence.study.everywhere(evidence.results, "digits-columns")
+    best = evidence.study.everywhere(evidence.results, "digits-columns")
     if best is None:
         return ""
+    rounds = evidence.study.rounds_of("digits-columns")
     recipe = ", and is in their recipe" if evidence.beside_the_paper else ""
-    rounds = evidence.study.rounds_of(part)
-    return f"Over all columns M_max = {best:g} is the best on digits on the tuning seeds, after {rounds} rounds{recipe}."
+    said = f"Over all columns of digits M_max = {best:g} is the best on the tuning seeds"
+    return f"{said}, after {rounds} rounds{recipe}."
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:

@@ -95,15 +95,15 @@ class Choices(Rows):
         paper, values = self.pipeline_on(part, results), self.design.on_columns[part].values
         means = {} if paper is None else {value: self.over_columns(value, paper, results, part) for value in values}
         known = {value: mean for value, mean in means.items() if mean is not None}
-        if known and len(known) == len(means):
-            return max(known, key=known.__getitem__)
-        return self._given_everywhere(results, part)
+        complete = bool(known) and len(known) == len(means)
+        best: float | None = max(known, key=known.__getitem__) if complete else self._given_everywhere(results, part)
+        return best
 
     def _given_everywhere(self, results: Results, part: str) -> float | None:
         tables, name = self._given.recipes, self.design.digits.recipe
         if part == "columns":
             tables, name = self._given_with_pipeline(results).defaults, self._data
-        given: float | None = tables.get(name, {}).get(self.design.on_columns[part].key)
+        given: float | None = tables.get(name, {}).get(self.design.columns.key)
         return given
 
     def pipeline_on(self, part: str, results: Results) -> Changes | None:
@@ -158,16 +158,12 @@ class Choices(Rows):
             self.compositions(results),
             self.variants(results) or {},
             {} if everywhere is None else {self._data: {self.design.columns.key: everywhere}},
-            {} if on_digits is None else {self.design.digits.recipe: {self._digits_key: on_digits}},
+            {} if on_digits is None else {self.design.digits.recipe: {self.design.columns.key: on_digits}},
         )
 
     @property
     def _data(self) -> str:
         return self._setting(self._column(self.design.base), "tune").data
-
-    @property
-    def _digits_key(self) -> str:
-        return self.design.on_columns["digits-columns"].key
 
     @property
     def _given(self) -> Chosen:

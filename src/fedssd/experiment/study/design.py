@@ -252,6 +252,8 @@ def _check(design: Design) -> None:
     grid = next((one for one in design.grids if one.key == design.columns.key), None)
     if grid is None or not set(design.columns.values) <= set(grid.values):
         raise UserError(f"the study tries a strength on all columns that it does not tune: {design.columns.key}")
+    if {one.key for one in design.on_columns.values()} != {design.columns.key}:
+        raise UserError(f"the study tries another strength on the columns of digits than {design.columns.key}")
     untried = set(design.digits.m_max) - set(design.on_columns["digits-columns"].values)
     if untried:
         raise UserError(f"the study reports strengths on digits that it does not try there: {sorted(untried)}")

@@ -139,7 +139,7 @@ class Trials:
         }
 
     def on_column(self, column: Column, value: float | None, paper: Changes, part: str = "columns") -> Trial:
-        """FedSSD with a value of its strength on a column, or FedAvg where there is none; of digits without pipeline."""
+        """FedSSD with a value of its strength on a column, or FedAvg where there is none. Digits have no pipeline."""
         ours = self.design.on_columns[part]
         own = {} if value is None else ours.at(value)
         method = "fedavg" if value is None else ours.method
