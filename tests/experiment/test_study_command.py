@@ -77,6 +77,23 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     ]
 
 
+def test_a_strength_on_digits_runs_beside_fedavg_on_its_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "study", *TINY, "--part", "digits-columns", "--only", "M_max = 0.3", "--only", "#K = 2"]
+    out = tmp_path / "out"
+    assert main([*command, "--seeds", "1", "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 2
+    place = "digits-columns/table2-classes-2"
+    assert {str(path.parent.relative_to(out)) for path in out.rglob("summary.json")} == {
+        f"{place}/fedavg/fedavg-1",
+        f"{place}/fedssd.m_max=0.3/fedssd/fedssd-1",
+    }
+    page = (out / "study.md").read_text()
+    assert "| `digits-columns` | 35 | 2 | 1 | 1 |\n" in page
+    assert (out / "chosen.toml").read_text().count("\n") == 1  # one column of five chooses nothing
+
+
 @pytest.mark.quick
 def test_a_plan_lists_the_rows_of_what_goes_by_all_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One departure on one arm of two, the base of that arm and FedAvg with the same departure, on two seeds each."""

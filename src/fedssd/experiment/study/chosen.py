@@ -39,7 +39,7 @@ class Chosen:
             lines += ["", "# best over all columns: comes with fedssd in place of the strength above"]
             lines += [f"[defaults.{dataset}]", *_lines(found)]
         for recipe, found in self.recipes.items():
-            lines += ["", f"# best over all columns with recipes/{recipe}.toml, which has it"]
+            lines += ["", f"# best over all columns with recipes/{recipe}.toml"]
             lines += [f"[recipes.{recipe}]", *_lines(found)]
         if self.variants:
             lines += ["", "# tuned and reported beside the methods; no default follows", "[variants]"]
