@@ -10,7 +10,8 @@ import torch
 from fedssd.data.dataset import Dataset
 from fedssd.experiment.cells import Cell, cells_of, missing, places_of, resolved
 from fedssd.experiment.federation import Brought, assemble
-from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, setting
+from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, recipe_file, setting
+from fedssd.experiment.recipe import load_recipe
 
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
 
@@ -91,7 +92,8 @@ def test_small_keeps_what_tells_columns_apart() -> None:
     assert [small[f"epochs-{e}"].epochs for e in (20, 30)] == [6, 8]
     assert small["table1-cifar10"].epochs == 4
     assert small["table3-alpha-0.5"].options["fedssd"]["m_max"] == 0.5
-    assert small["table1-cifar10"].options["fedssd"]["m_max"] == 1.0  # digits' own
+    digits = load_recipe(recipe_file("digits"), {})
+    assert small["table1-cifar10"].options["fedssd"] == digits.options["fedssd"]
     assert len(places_of(EXPERIMENTS["table1"], {}, small=True)) == 1  # three datasets would be one and the same
     assert len(places_of(EXPERIMENTS["table2"], {}, small=True)) == 5
 

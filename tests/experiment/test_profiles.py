@@ -10,6 +10,7 @@ from told import flat, tuned
 
 from fedssd.cli import main
 from fedssd.errors import UserError
+from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.profiles import pipeline, profile_values, remark_on_strengths
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.study.chosen import Chosen, load_chosen
@@ -156,6 +157,15 @@ def test_run_and_compare_open_with_it(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().err.count(remark) == 1
     assert main(["run", *tiny, "--fedssd.m-max", "0.3"]) == 0
     assert "tuned by the study" not in capsys.readouterr().err
+
+
+@pytest.mark.quick
+def test_on_digits_the_study_s_strength_is_the_recipe_s_and_no_default() -> None:
+    """A default for FedSSD alone would set it apart from the others wherever nobody names a recipe."""
+    (found,) = load_chosen().recipes.items()
+    assert found == ("digits", {"fedssd.m_max": load_recipe(recipe_file("digits"), {}).options["fedssd"]["m_max"]})
+    assert shipped.shipped_options("fedssd", "digits") == {}
+    assert build_local("fedssd", {}, "digits").m_max == build_local("fedssd", {}).m_max
 
 
 def test_what_comes_with_fedssd_follows_from_the_committed_runs() -> None:

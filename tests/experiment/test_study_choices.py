@@ -9,6 +9,8 @@ import pytest
 from told import Says, Told, flat, nothing, tuned
 
 from fedssd.errors import UserError
+from fedssd.experiment.paper import SMALL_ROUNDS, recipe_file
+from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.study import chosen as chosen_file
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Design, label
@@ -179,7 +181,8 @@ def chosen(design: Design) -> Chosen:
     strengths = {one.key: one.values[2] for one in design.grids}
     variants = {one.name: one.values[2] for one in design.variants}
     best = {"fedssd-decay": 0.98, "fedavg-decay": 0.97}
-    return Chosen(design.candidates[6], ("head=on",), {"cifar10": strengths}, best, variants)
+    recipes = {"digits": {"fedssd.m_max": 0.3}}
+    return Chosen(design.candidates[6], ("head=on",), {"cifar10": strengths}, best, variants, recipes=recipes)
 
 
 @pytest.mark.quick
@@ -268,10 +271,68 @@ def test_what_is_best_over_all_columns_is_what_comes_with_fedssd(design: Design,
     assert design.columns.name not in kept.names_reported(settled._replace(everywhere=0.5))  # it is the tuned one
 
 
+@pytest.mark.quick
+def test_what_is_best_over_all_columns_of_digits_is_their_recipe_s(design: Design) -> None:
+    """By the rule of CIFAR-10's columns, whatever the pipeline, and whether there is one.
+
+    1 leads by four on one of five columns and trails by three on another, 0.3 leads by one on both, 0.1 on the first.
+    """
+    part, hard, mild = "digits-columns", "table2-classes-2", "table2-dirichlet-10"
+    gains = {
+        ("fedssd.m_max=1.0", hard): 4.0,
+        ("fedssd.m_max=1.0", mild): -3.0,
+        ("fedssd.m_max=0.3", hard): 1.0,
+        ("fedssd.m_max=0.3", mild): 1.0,
+        ("fedssd.m_max=0.1", hard): 1.0,
+    }
+
+    def says(trial: Trial, seed: int) -> float | None:
+        return 90.0 + seed + gains.get((trial.label, trial.group), 0.0) if trial.part == part else None
+
+    for study in (Study(design), Study(design, pipeline=design.candidates[6])):
+        means = [study.over_columns(value, {}, Told(says), part) for value in (None, 0.01, 0.1, 0.3, 1.0, 3.0)]
+        ends = [91.0, 91.0, 91.0 + 1.0 / 5, 91.0 + 2.0 / 5, 91.0 + 1.0 / 5, 91.0]  # of seeds 0, 1, 2 the mean is 1
+        assert means == pytest.approx(ends)
+        assert study.everywhere(Told(says), part) == 0.3
+        found = study.choices(Told(says))
+        assert found == Chosen(study.pipeline, recipes={"digits": {"fedssd.m_max": 0.3}})
+        assert chosen_file.understood(found.to_toml()) == found
+    level = Told(lambda trial, seed: 90.0 if trial.part == part else None)
+    assert Study(design).everywhere(level, part) == 0.01  # the first
+
+    def lacking(trial: Trial, seed: int) -> float | None:
+        return None if (trial.group, trial.label, seed) == (mild, "fedssd.m_max=0.03", 2) else says(trial, seed)
+
+    assert Study(design).everywhere(Told(lacking), part) is None
+    before = Chosen(recipes={"digits": {"fedssd.m_max": 3.0}})
+    assert Study(design, chosen=before).everywhere(Told(lacking), part) == 3.0
+    assert Study(design, chosen=before).everywhere(Told(says), part) == 0.3
+
+
+@pytest.mark.quick
+def test_the_digits_of_the_choice_differ_from_their_recipe_in_split_and_strength_alone(design: Design) -> None:
+    study = Study(design)
+    recipe = load_recipe(recipe_file("digits"), {})
+    trials = study.trials("digits-columns", Told(nothing))
+    assert [(t.group, t.label) for t in trials] == [
+        (column.recipe, label)
+        for column in COLUMNS
+        for label in ("fedavg", *(f"fedssd.m_max={value}" for value in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)))
+    ]
+    for trial in trials:
+        ours, theirs = flat(trial.recipe), flat(replace(recipe, method=trial.arm))
+        assert {key for key in ours if ours[key] != theirs[key]} <= {"partition", "fedssd.m_max"}
+        assert ours["partition"] == study._setting(study._column(trial.group), "columns").partition
+        assert study.seeds_for(trial) == design.tuning
+    small = Study(design, small=True, changes={"epochs": "1"}).trials("digits-columns", Told(nothing))
+    assert {(t.recipe.rounds, t.recipe.epochs) for t in small} == {(SMALL_ROUNDS, 1)}
+
+
 GONE = {  # what a design does not have, or what is lacking; and what is then not chosen
     "pipeline": ("paper", {"head": "on"}),
     "departure": ("survivors", ("head=on", "head=both")),
     "method": ("strengths", {"cifar10": {"fedssd.m_max": 0.5, "gone.mu": 0.1}}),
+    "value of a recipe's strength": ("recipes", {"digits": {"fedssd.m_max": 7.0}}),
     "strengths of others": ("strengths", {"cifar10": {"fedssd.m_max": 0.5}}),
     "variant": ("variants", {"fedssd-outside": 0.1, "gone": 0.1}),
     "variants lacking one": ("variants", {"mse": 0.03}),

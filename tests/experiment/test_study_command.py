@@ -77,6 +77,23 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     ]
 
 
+def test_a_strength_on_digits_runs_beside_fedavg_on_its_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "study", *TINY, "--part", "digits-columns", "--only", "M_max = 0.3", "--only", "#K = 2"]
+    out = tmp_path / "out"
+    assert main([*command, "--seeds", "1", "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == 2
+    place = "digits-columns/table2-classes-2"
+    assert {str(path.parent.relative_to(out)) for path in out.rglob("summary.json")} == {
+        f"{place}/fedavg/fedavg-1",
+        f"{place}/fedssd.m_max=0.3/fedssd/fedssd-1",
+    }
+    page = (out / "study.md").read_text()
+    assert "| `digits-columns` | 35 | 2 | 1 | 1 |\n" in page
+    assert (out / "chosen.toml").read_text().count("\n") == 1  # one column of five chooses nothing
+
+
 @pytest.mark.quick
 def test_a_plan_lists_the_rows_of_what_goes_by_all_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One departure on one arm of two, the base of that arm and FedAvg with the same departure, on two seeds each."""
@@ -113,10 +130,21 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main([*command, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["parts"]
-    assert [row["part"] for row in rows] == ["screen", "profile", "tune", "columns", "compose"]  # they choose
-    assert ["waits" in row for row in rows] == [False, False, True, True, True]
+    assert [row["part"] for row in rows] == [
+        "screen",
+        "profile",
+        "tune",
+        "columns",
+        "compose",
+        "digits-columns",
+    ]  # choose
+    assert ["waits" in row for row in rows] == [False, False, True, True, True, False]
     assert main(command) == 0
-    assert "tune      part 'tune' of the study follows from part 'profile'" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "tune            part 'tune' of the study follows from part 'profile'" in shown
+    heads, *_, last = shown.splitlines()
+    assert last.split()[:3] == ["digits-columns", "35", "0"]  # FedAvg and six strengths on five columns, one seed
+    assert heads.index("cells") + len("cells") == last.index("35") + len("35")
     assert not (tmp_path / "out").exists()
 
 
@@ -127,7 +155,8 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (["--part", "screen", "--seeds", "3"], "part 'screen' chooses"),
         (
             ["--part", "scren"],
-            "expected one of screen, confirm, profile, tune, columns, report, compose, best, digits, all (did you mean",
+            "expected one of screen, confirm, profile, tune, columns, report, compose, best, "
+            "digits-columns, digits, all (did you mean",
         ),
         (["--part", "bogus", "--plan"], "unknown part 'bogus'"),
         (["--part", "bogus", "--seeds", "1"], "unknown part 'bogus'"),

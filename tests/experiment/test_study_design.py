@@ -155,6 +155,10 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
         )
     with pytest.raises(UserError, match="methods that it does not report: fedssd-colums"):
         understood({**content, "report": {**content["report"], "more_arms": ["fedavg", "fedssd-colums"]}})
+    with pytest.raises(UserError, match=r"reports strengths on digits that it does not try there: \[7.0\]"):
+        understood({**content, "digits": {**content["digits"], "m_max": [0.1, 7.0]}})
+    with pytest.raises(UserError, match=r"another strength on the columns of digits than fedssd\.m_max"):
+        understood({**content, "digits-columns": {"grid": {"fedprox.mu": [0.1]}}})
     with pytest.raises(UserError, match="does not have: nobody"):
         understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
     composition = {**content["composition"][0], "method": "scaffold", "variant": "fedssd-outside"}
@@ -218,7 +222,9 @@ def test_no_study_can_be_made_that_reports_what_it_chose_on(design: Design) -> N
     both = Study(design).with_seeds("all", (1, 7, 0, 4))
     assert (both.seeds_of("tune"), both.seeds_of("report")) == ((1, 0), (7, 4))
     assert both.parts() == PARTS == Study(design).parts()
-    assert Study(design).with_seeds("all", (0,)).parts() == ("screen", "profile", "tune", "columns", "compose")
+    assert Study(design).with_seeds("all", (0,)).parts() == (
+        *("screen", "profile", "tune", "columns", "compose", "digits-columns"),
+    )
     assert Study(design).with_seeds("all", (3,)).parts() == REPORTING
     assert both.parts("best") == ("best",)
 
@@ -229,7 +235,7 @@ def test_a_part_s_names_are_known_before_what_it_follows_from_is_run(study: Stud
     methods = {*PAPER_METHODS, *(one.name for one in design.variants)}
     assert arms["report"] == {*methods, design.columns.name}
     assert arms["tune"] == methods - {"fedavg"}
-    assert arms["columns"] == {"fedavg", "fedssd"}
+    assert arms["columns"] == arms["digits-columns"] == arms["digits"] == {"fedavg", "fedssd"}
     assert arms["compose"] == arms["best"] == {one.name for one in design.compositions}
     assert {trial.group for trial in study.possible("confirm")} == {BASE, *(one.name for one in design.choices)}
 

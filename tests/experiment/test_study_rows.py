@@ -110,6 +110,8 @@ def test_what_the_page_compares_a_row_with_comes_along_and_nothing_else(
         ("report", "fedssd", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
         ("report", "fedavg", []),
         ("columns", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("digits-columns", "fedssd.m_max=0.3", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
+        ("digits-columns", "fedavg", []),
         ("digits", "fedssd.m_max=0.1", [(column.recipe, "fedavg", "fedavg") for column in COLUMNS]),
         ("report", "table1-cifar10", []),
         ("tune", "mse", []),
@@ -169,6 +171,9 @@ def test_a_departure_of_fedssd_comes_with_fedavg_s_own(study: Study) -> None:
     [
         ("report", "FedSSD, M_max best over all columns", "fedssd-columns"),
         ("digits", "M_max = 1", "fedssd.m_max=1.0"),
+        ("digits-columns", "M_max = 0.03", "fedssd.m_max=0.03"),
+        ("columns", "M_max = 0.5", "fedssd.m_max=0.5"),
+        ("digits-columns", "δ = 10", "table2-dirichlet-10"),
         ("report", "δ = 0.1", "table2-dirichlet-0.1"),
         ("report", "FedSSD, weight outside the square", "fedssd-outside"),
         ("tune", "plain MSE, Table 3's ablation", "mse"),

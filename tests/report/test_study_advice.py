@@ -91,6 +91,47 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     assert by_round.index("M_max = 0.5, less FedAvg") < by_round.index("M_max = 0.1, less FedAvg")
 
 
+def test_fedssd_s_strength_on_digits_is_said_for_each_column_and_for_all() -> None:
+    """1 gains five points on two classes and loses fifty where δ = 10; 0.1 gains one everywhere but on these two."""
+    gains = {
+        ("fedssd.m_max=1.0", "table2-classes-2"): 5.0,
+        ("fedssd.m_max=1.0", "table2-dirichlet-10"): -50.0,
+        ("fedssd.m_max=0.1", "table2-classes-2"): 0.0,
+        ("fedssd.m_max=0.1", "table2-dirichlet-10"): 0.0,
+    }
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part != "digits-columns":
+            return None
+        usual = 1.0 if trial.label == "fedssd.m_max=0.1" else 0.0
+        return 90.0 + seed + gains.get((trial.label, trial.group), usual) - 10.0 * (trial.label == "fedssd.m_max=3.0")
+
+    found = page(says)
+    text = advice(found)
+    assert text.startswith(
+        "- **FedSSD on digits**, split as the columns are, over 20 rounds: of 0.01, 0.03, 0.1, 0.3, 1, 3 the best "
+        "M_max on the tuning seeds is 1 on #K = 2, 0.1 on #K = 5, 0.1 on δ = 0.1, 0.1 on δ = 0.5, "
+    )
+    assert text.endswith("Over all of them it is 0.1, which their recipe has.\n")
+    heads, _, *rows = found.blocks["digits-columns"]().splitlines()
+    names = [f"`fedssd.m_max={value}`" for value in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)]
+    names[2] += " **chosen**"
+    assert heads == f"| column | FedAvg % | {' | '.join(names)} |"
+    assert rows[0].startswith("| #K = 2 | 91.00 ± 1.00 (3) | ")
+    assert rows[0].endswith(" | +5.00 [+5.00, +5.00] * | -10.00 [-10.00, -10.00] * |")
+    assert rows[-1] == "| mean of the columns | 91.00 | +0.00 | +0.00 | +0.60 | +0.00 | -9.00 | -10.00 |"
+    best = "Over all columns of digits M_max = 0.1 is the best on the tuning seeds, after 20 rounds"
+    for said in (answer, short_answer):
+        assert said(found).startswith("**Not run yet.**")  # on the reported seeds
+        both = page(lambda trial, seed: 50.0 + seed if trial.part == "digits" else says(trial, seed))
+        assert f"after any of the rounds looked at. {best}, and is in their recipe. Not run yet: the base" in said(both)
+        assert best not in said(page(lambda trial, seed: 50.0 if trial.part == "digits" else None))
+    changed = Page(Study(changes={"epochs": "1"}), Told(says))
+    assert advice(changed).endswith("Over all of them it is 0.1.\n")
+    assert "| `digits-columns` | 105 | 0 | 0, 1, 2 | 20 |\n" in found.blocks["state"]()
+    assert page(lambda trial, seed: None).blocks["digits-columns"]() == "Not run yet.\n"
+
+
 def test_departures_that_do_nothing_stand_together() -> None:
     def says(trial: Trial, seed: int) -> float | None:
         return 60.0 + 0.1 * (seed - 1) * (trial.label != "base") if trial.part == "screen" else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedssd.experiment.study.trial import Trial
 
 PLANNED = {  # in a plan and at the head of its column
-    "part": "part    ",
+    "part": "part          ",
     "cells": "cells",
     "finished": "finished",
     "programs": "programs",
@@ -49,10 +49,10 @@ def show(study: Study, parts: Sequence[str], results: Results, only: Sequence[st
 
 def _line(row: Mapping[str, Any]) -> str:
     if "waits" in row:
-        return f"{row['part']:8}  {row['waits']}"
+        return f"{row['part']:{len(PLANNED['part'])}}  {row['waits']}"
     shown = {**row, "model_steps": f"{row['model_steps'] / 1e6:.1f}"}
-    first, *rest = (f"{shown[key]:>{len(head)}}" for key, head in PLANNED.items())
-    return "  ".join([f"{first.strip():8}", *rest])
+    sides = {"part": "<"}
+    return "  ".join(f"{shown[key]:{sides.get(key, '>')}{len(head)}}" for key, head in PLANNED.items())
 
 
 def _listed(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from fedssd.experiment.study.design import THEIRS, Choice, Tuned
+from fedssd.experiment.study.design import THEIRS, Changes, Choice, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
@@ -14,12 +14,13 @@ from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, clear_of, code, interval, seeds_of, verdict
 
 NOTHING = "nothing"
+COMES = {"columns": "comes with fedssd", "digits-columns": "their recipe has"}  # what is best over all columns
 
 
 def advice(evidence: Evidence) -> str:
     """Each part as far as there are runs for it."""
     tuned = [_with_a_pipeline(part, evidence) for part in (_methods, _strengths)]
-    found = [part for part in (*tuned, _settings(evidence)) if part]
+    found = [part for part in (*tuned, _on_digits(evidence), _settings(evidence)) if part]
     return "\n".join(found) if found else f"{NOT_RUN.capitalize()}.\n"
 
 
@@ -58,24 +59,36 @@ def _strengths(evidence: Evidence) -> str:
     rows += [_strength(evidence, one, settled.variants[one.name], settled) for one in design.variants]
     heads = ("method", "set", "told apart, and lower", "not told apart from it")
     opening = "- **How strong**, of the values tried over fewer rounds on the tuning seeds:"
-    return f"{opening}\n\n{_indented(table(heads, rows))}{_by_column(evidence, settled)}"
+    return f"{opening}\n\n{_indented(table(heads, rows))}{_on_other_splits(evidence, settled)}"
 
 
-def _by_column(evidence: Evidence, settled: Settled) -> str:
+def _on_other_splits(evidence: Evidence, settled: Settled) -> str:
+    found = _by_column(evidence, settled.paper, "columns", evidence.study.pipeline is None)
+    return f"\n- **FedSSD on other splits**: {found}" if found else ""
+
+
+def _on_digits(evidence: Evidence) -> str:
+    found = _by_column(evidence, {}, "digits-columns", True)
+    rounds = evidence.study.rounds_of("digits-columns")
+    return f"- **FedSSD on digits**, split as the columns are, over {rounds} rounds: {found}" if found else ""
+
+
+def _by_column(evidence: Evidence, paper: Changes, part: str, ships: bool) -> str:
     """The best of FedSSD's strengths on each column, and over all of them, which is what comes with fedssd."""
-    ours, best = evidence.study.design.columns, {}
+    ours, best = evidence.study.design.on_columns[part], {}
+    everywhere = evidence.study.everywhere(evidence.results, part)
     for column in COLUMNS:
-        trials = {value: evidence.study.on_column(column, value, settled.paper) for value in ours.values}
+        trials = {value: evidence.study.on_column(column, value, paper, part) for value in ours.values}
         means = {value: fmean(found) for value, trial in trials.items() if (found := evidence.found(trial).values())}
         if len(means) == len(ours.values):
             best[column.title] = max(means, key=means.__getitem__)
-    if settled.everywhere is None or len(best) < len(COLUMNS):
+    if everywhere is None or len(best) < len(COLUMNS):
         return ""
-    shipped = ", which comes with fedssd" if evidence.beside_the_paper and evidence.study.pipeline is None else ""
+    shipped = f", which {COMES[part]}" if evidence.beside_the_paper and ships else ""
     each = ", ".join(f"{value:g} on {title}" for title, value in best.items())
     return (
-        f"\n- **FedSSD on other splits**: of {', '.join(f'{value:g}' for value in ours.values)} the best M_max on the "
-        f"tuning seeds is {each}. Over all of them it is {settled.everywhere:g}{shipped}.\n"
+        f"of {', '.join(f'{value:g}' for value in ours.values)} the best M_max on the tuning seeds is {each}. Over all "
+        f"of them it is {everywhere:g}{shipped}.\n"
     )
 
 

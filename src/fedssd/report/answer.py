@@ -45,7 +45,8 @@ def answer(evidence: Evidence) -> str:
     """A first paragraph that answers, and one each for the rest, every sentence as far as there are runs for it."""
     base, tuned, digits, best = _base(evidence), _tuned(evidence), said_of_digits(evidence), _best(evidence)
     first = " ".join(filter(None, [_in_short(evidence), base, tuned]))
-    paragraphs = [first, _beside_the_others(evidence), _of_tuned(evidence), digits, best]
+    third = " ".join(filter(None, [digits, _everywhere_on_digits(evidence)]))
+    paragraphs = [first, _beside_the_others(evidence), _of_tuned(evidence), third, best]
     return _said(evidence, [base, tuned, digits, best], paragraphs)
 
 
@@ -53,7 +54,8 @@ def short_answer(evidence: Evidence) -> str:
     """One paragraph: the same without what is level, without variants, and without a reason."""
     digits = said_of_digits(evidence, brief=True)
     base, report, best = _base(evidence), _short_report(evidence), _best(evidence)
-    said = [_in_short(evidence), base, report, _beside_the_others(evidence), digits, best]
+    others, over_digits = _beside_the_others(evidence), _everywhere_on_digits(evidence)
+    said = [_in_short(evidence), base, report, others, digits, over_digits, best]
     return _said(evidence, [base, report, digits, best], [" ".join(filter(None, said))])
 
 
@@ -226,6 +228,17 @@ def _everywhere(evidence: Evidence, settled: Settled) -> str:
     printed = evidence.beside_the_paper and best == printed_strengths("cifar10", (OURS,))[OURS]["m_max"]
     which = "which the paper prints and which is the best over all columns" if printed else "the best over all columns"
     return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, {which}{said}."
+
+
+def _everywhere_on_digits(evidence: Evidence) -> str:
+    """The strength that is best over all columns of digits, which is their recipe's unless recipes are changed."""
+    best = evidence.study.everywhere(evidence.results, "digits-columns")
+    if best is None:
+        return ""
+    rounds = evidence.study.rounds_of("digits-columns")
+    recipe = ", and is in their recipe" if evidence.beside_the_paper else ""
+    said = f"Over all columns of digits M_max = {best:g} is the best on the tuning seeds"
+    return f"{said}, after {rounds} rounds{recipe}."
 
 
 def _why(evidence: Evidence, settled: Settled) -> list[str]:

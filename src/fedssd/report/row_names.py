@@ -13,7 +13,7 @@ from fedssd.report.figures import NAMES
 def titles(design: Design) -> dict[str, str]:
     """What a page calls methods, variants, columns and FedSSD's strengths, by their names in the study."""
     variants = {one.name: one.title for one in (*design.variants, design.columns)}
-    strengths = {label(design.columns.at(value)): strength(value) for value in design.digits.m_max}
+    strengths = {label(one.at(value)): strength(value) for one in design.on_columns.values() for value in one.values}
     return NAMES | variants | strengths | {column.recipe: column.title for column in COLUMNS}
 
 

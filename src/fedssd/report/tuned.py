@@ -89,24 +89,24 @@ def tuning(evidence: Evidence) -> str:
     return "\n".join([table(("method", "strength", "accuracy %"), rows), *filter(None, beside)])
 
 
-def columns(evidence: Evidence) -> str:
+def columns(evidence: Evidence, part: str = "columns") -> str:
     """FedSSD with each of its strengths less FedAvg on every column, on the tuning seeds, and what is best over all."""
-    paper = evidence.paper
+    study, paper = evidence.study, evidence.study.pipeline_on(part, evidence.results)
     if paper is None:
         return f"{NOT_RUN.capitalize()}: it follows from the profile.\n"
-    ours, rows = evidence.study.design.columns, []
+    ours, rows = study.design.on_columns[part], []
     for column in COLUMNS:
-        base = evidence.study.on_column(column, None, paper)
-        tried = [evidence.study.on_column(column, value, paper) for value in ours.values]
+        base = study.on_column(column, None, paper, part)
+        tried = [study.on_column(column, value, paper, part) for value in ours.values]
         gains = [interval(evidence.over_fedavg(trial)) for trial in tried]
         rows.append([column.title, spread(list(evidence.found(base).values())), *gains])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
-    base_mean, *means = (evidence.study.over_columns(v, paper, evidence.results) for v in (None, *ours.values))
+    base_mean, *means = (study.over_columns(v, paper, evidence.results, part) for v in (None, *ours.values))
     if base_mean is not None:
         shown = ["–" if mean is None else f"{mean - base_mean:+.2f}" for mean in means]
         rows.append(["mean of the columns", f"{base_mean:.2f}", *shown])
-    best = evidence.study.everywhere(evidence.results)
+    best = study.everywhere(evidence.results, part)
     marks = [" **chosen**" if value == best else "" for value in ours.values]
     heads = [code(label({ours.key: v})) + mark for v, mark in zip(ours.values, marks, strict=True)]
     return table(("column", "FedAvg %", *heads), rows)

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.study.chosen import Chosen
-from fedssd.experiment.study.design import Changes, Tuned
+from fedssd.experiment.study.design import ON_COLUMNS, Changes, Tuned
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.rows import Rows
 from fedssd.experiment.study.trials import COLUMNS, Settled
@@ -90,18 +90,32 @@ class Choices(Rows):
             found[one.name] = max(known, key=known.__getitem__)
         return found
 
-    def everywhere(self, results: Results) -> float | None:
-        """FedSSD's strength with the best mean over all columns; ties go to the first."""
-        paper, ours = self.paper(results), self.design.columns
-        means = {} if paper is None else {value: self.over_columns(value, paper, results) for value in ours.values}
+    def everywhere(self, results: Results, part: str = "columns") -> float | None:
+        """FedSSD's strength with the best mean over all columns, on the paper's data or on digits; ties: the first."""
+        paper, values = self.pipeline_on(part, results), self.design.on_columns[part].values
+        means = {} if paper is None else {value: self.over_columns(value, paper, results, part) for value in values}
         known = {value: mean for value, mean in means.items() if mean is not None}
-        given = self._given_with_pipeline(results).defaults.get(self._data, {}).get(ours.key)
-        best: float | None = max(known, key=known.__getitem__) if known and len(known) == len(means) else given
+        complete = bool(known) and len(known) == len(means)
+        best: float | None = max(known, key=known.__getitem__) if complete else self._given_everywhere(results, part)
         return best
 
-    def over_columns(self, value: float | None, paper: Changes, results: Results) -> float | None:
+    def _given_everywhere(self, results: Results, part: str) -> float | None:
+        tables, name = self._given.recipes, self.design.digits.recipe
+        if part == "columns":
+            tables, name = self._given_with_pipeline(results).defaults, self._data
+        given: float | None = tables.get(name, {}).get(self.design.columns.key)
+        return given
+
+    def pipeline_on(self, part: str, results: Results) -> Changes | None:
+        """What the columns of a part change in their recipes: on digits nothing, these have a recipe of their own."""
+        return self.paper(results) if part == "columns" else {}
+
+    def over_columns(
+        self, value: float | None, paper: Changes, results: Results, part: str = "columns"
+    ) -> float | None:
         """Percent with a value of FedSSD's strength, or of FedAvg, as a mean over all columns; None while one lacks."""
-        found = [results.mean(self.on_column(column, value, paper), self.seeds_of("columns")) for column in COLUMNS]
+        trials = [self.on_column(column, value, paper, part) for column in COLUMNS]
+        found = [results.mean(trial, self.seeds_of(part)) for trial in trials]
         known = [mean for mean in found if mean is not None]
         return fmean(known) if len(known) == len(COLUMNS) else None
 
@@ -135,7 +149,8 @@ class Choices(Rows):
 
     def choices(self, results: Results) -> Chosen:
         """Everything that follows from the results, as the file that comes with fedssd has it."""
-        strengths, everywhere = self.strengths(results), self.everywhere(results)
+        strengths = self.strengths(results)
+        everywhere, on_digits = (self.everywhere(results, part) for part in ON_COLUMNS)
         return Chosen(
             self.paper(results),
             self.survivors(results),
@@ -143,6 +158,7 @@ class Choices(Rows):
             self.compositions(results),
             self.variants(results) or {},
             {} if everywhere is None else {self._data: {self.design.columns.key: everywhere}},
+            {} if on_digits is None else {self.design.digits.recipe: {self.design.columns.key: on_digits}},
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import toml_value
-from fedssd.experiment.study.design import Changes, Design, label
+from fedssd.experiment.study.design import ON_COLUMNS, Changes, Design, label
 
 ORIGIN = "`make docs` writes it from results/"  # of the file that comes with fedssd
 
@@ -24,6 +24,7 @@ class Chosen:
     compositions: Mapping[str, Any] = field(default_factory=dict)  # a composition's name to the value of its key
     variants: Mapping[str, Any] = field(default_factory=dict)  # a variant's name to the value of its strength
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as strengths, best over all columns
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the same by recipe, which has the value
 
     def to_toml(self, origin: str = ORIGIN) -> str:
         """The file's content; where it comes from stands in its first line."""
@@ -37,6 +38,9 @@ class Chosen:
         for dataset, found in self.defaults.items():
             lines += ["", "# best over all columns: comes with fedssd in place of the strength above"]
             lines += [f"[defaults.{dataset}]", *_lines(found)]
+        for recipe, found in self.recipes.items():
+            lines += ["", f"# best over all columns with recipes/{recipe}.toml"]
+            lines += [f"[recipes.{recipe}]", *_lines(found)]
         if self.variants:
             lines += ["", "# tuned and reported beside the methods; no default follows", "[variants]"]
             lines += _lines(self.variants)
@@ -54,7 +58,7 @@ class Chosen:
         labels = {label(changes) for choice in design.choices for changes in choice.changes}
         strengths = {one.key: one.values for one in design.grids}
         variants = {one.name: one.values for one in design.variants}
-        everywhere = {design.columns.key: design.columns.values}
+        defaults, recipes = ({one.key: one.values} for one in (design.on_columns[part] for part in ON_COLUMNS))
         compositions = {one.name: one.values for one in design.compositions}
         return Chosen(
             self.paper if self.paper in candidates else None,
@@ -62,7 +66,8 @@ class Chosen:
             {data: found for data, found in self.strengths.items() if _all_of(found, strengths)},
             self.compositions if _some_of(self.compositions, compositions) and self._has_controls(design) else {},
             self.variants if _all_of(self.variants, variants) else {},
-            {data: found for data, found in self.defaults.items() if _all_of(found, everywhere)},
+            {data: found for data, found in self.defaults.items() if _all_of(found, defaults)},
+            {name: found for name, found in self.recipes.items() if _all_of(found, recipes)},
         )
 
     def _has_controls(self, design: Design) -> bool:
@@ -100,4 +105,5 @@ def understood(text: str) -> Chosen:
         content.get("compositions", {}),
         content.get("variants", {}),
         content.get("defaults", {}),
+        content.get("recipes", {}),
     )

@@ -12,9 +12,10 @@ from fedssd.experiment.paper import EVERYTHING, recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
-PARTS = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best", "digits")
+PARTS = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best", "digits-columns", "digits")
 REPORTING = ("confirm", "report", "best", "digits")  # the others choose
 WITH_PIPELINE = ("tune", "columns", "report", "compose", "best")  # the chosen one, or one that is named
+ON_COLUMNS = ("columns", "digits-columns")  # each chooses FedSSD's strength over all columns
 OURS, THEIRS = "fedssd", "fedavg"
 
 
@@ -98,10 +99,15 @@ class Design:
     also: tuple[Changes, ...]  # of these, what is reported beside the one that is chosen
     grids: tuple[Tuned, ...]  # the paper's methods that have a strength
     variants: tuple[Tuned, ...]  # others that are tuned and reported beside them
-    columns: Tuned  # FedSSD with those of its strengths that are tried on every column
+    on_columns: Mapping[str, Tuned]  # by part: FedSSD with those of its strengths that are tried on every column
     compositions: tuple[Composition, ...]
     composed: Changes  # what all of them have besides
     digits: Digits
+
+    @property
+    def columns(self) -> Tuned:
+        """FedSSD as it is tried on every column of the paper's data."""
+        return self.on_columns["columns"]
 
     def variant(self, name: str) -> Tuned:
         """The variant of that name."""
@@ -201,7 +207,7 @@ def understood(content: Mapping[str, Any]) -> Design:
         tuple(content["report"]["also"]),
         grids,
         tuple(variants.values()),
-        _variant(f"{OURS}-columns", {"method": OURS, **content["columns"]}),
+        {part: _variant(f"{OURS}-{part}", {"method": OURS, **content[part]}) for part in ON_COLUMNS},
         tuple(_composition(one, variants) for one in content["composition"]),
         content["compose"]["fixed"],
         _digits(content["digits"]),
@@ -221,7 +227,7 @@ def _owner(key: str) -> str:
 def _variant(name: str, given: Mapping[str, Any]) -> Tuned:
     ((key, values),) = given["grid"].items()
     fixed = {option: value for option, value in given.items() if option not in ("method", "title", "grid")}
-    return Tuned(name, given["method"], key, tuple(values), fixed, given["title"])
+    return Tuned(name, given["method"], key, tuple(values), fixed, given.get("title", ""))
 
 
 def _composition(given: Mapping[str, Any], variants: Mapping[str, Tuned]) -> Composition:
@@ -246,6 +252,11 @@ def _check(design: Design) -> None:
     grid = next((one for one in design.grids if one.key == design.columns.key), None)
     if grid is None or not set(design.columns.values) <= set(grid.values):
         raise UserError(f"the study tries a strength on all columns that it does not tune: {design.columns.key}")
+    if {one.key for one in design.on_columns.values()} != {design.columns.key}:
+        raise UserError(f"the study tries another strength on the columns of digits than {design.columns.key}")
+    untried = set(design.digits.m_max) - set(design.on_columns["digits-columns"].values)
+    if untried:
+        raise UserError(f"the study reports strengths on digits that it does not try there: {sorted(untried)}")
     with_it = [one.name for one in design.compositions if not one.is_control]
     if not with_it:
         raise UserError("the study composes nothing with FedSSD")

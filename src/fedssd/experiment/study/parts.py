@@ -61,6 +61,7 @@ class Study(Choices):
             "report": self._report,
             "compose": self._compose,
             "best": self._best,
+            "digits-columns": self._digits_columns,
             "digits": self._digits,
         }[part](results)
         return found
@@ -103,7 +104,7 @@ class Study(Choices):
 
     def _columns(self, results: Results) -> list[Trial]:
         paper = self._need_paper("columns", results)
-        return [self.on_column(column, v, paper) for column in COLUMNS for v in (None, *self.design.columns.values)]
+        return self.on_columns("columns", paper)
 
     def _report(self, results: Results) -> list[Trial]:
         settled = self._need_settled("report", results)
@@ -122,6 +123,9 @@ class Study(Choices):
         if not found:
             raise self._needs("best", "compose", results)
         return [self.best(name, value, settled) for name, value in found.items()]
+
+    def _digits_columns(self, results: Results) -> list[Trial]:
+        return self.on_columns("digits-columns", {})
 
     def _digits(self, results: Results) -> list[Trial]:
         found = [self.on_digits(column, "fedavg") for column in COLUMNS]

@@ -15,7 +15,7 @@ from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import made
 from fedssd.experiment.study.trial import Trial
 
-BY_LATE_ROUNDS = ("screen", "tune", "columns", "compose")  # parts that choose between runs of ours
+BY_LATE_ROUNDS = ("screen", "tune", "columns", "compose", "digits-columns")  # parts that choose between runs of ours
 LATE = 5
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedssd.experiment.study.design import OURS, THEIRS, label
+from fedssd.experiment.study.design import ON_COLUMNS, OURS, THEIRS, label
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, Settled, Trials
 
@@ -38,6 +38,8 @@ class Rows(Trials):
         column = self._column(self.design.base if trial.part == "best" else trial.group)
         if trial.part == "digits":
             return self.on_digits(column, THEIRS)
+        if trial.part == "digits-columns":
+            return self.on_column(column, None, {}, trial.part)
         paper = next(one for one in self.candidates() if label(one) == trial.pipeline)
         if trial.part == "columns":
             return self.on_column(column, None, paper)
@@ -61,7 +63,7 @@ class Rows(Trials):
             found = [self.base_of(trial), *([self.fedavg_beside(trial)] if with_fedavg else [])]
         elif trial.part == "profile":
             found = [self.first_pipeline_beside(trial)]
-        elif trial.part in ("columns", "report", "digits"):
+        elif trial.part in (*ON_COLUMNS, "report", "digits"):
             found = [self.fedavg_beside(trial), *self._fedssd_beside(trial, trials)]
         elif trial.part == "compose" and not self._is_control(trial):
             found = self._composed_without(trial, trials)

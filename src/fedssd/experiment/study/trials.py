@@ -138,13 +138,19 @@ class Trials:
             for value in one.values
         }
 
-    def on_column(self, column: Column, value: float | None, paper: Changes) -> Trial:
-        """FedSSD with a value of its strength on a column, or FedAvg where there is none."""
-        ours = self.design.columns
+    def on_column(self, column: Column, value: float | None, paper: Changes, part: str = "columns") -> Trial:
+        """FedSSD with a value of its strength on a column, or FedAvg where there is none. Digits have no pipeline."""
+        ours = self.design.on_columns[part]
         own = {} if value is None else ours.at(value)
         method = "fedavg" if value is None else ours.method
-        recipe = merge(self._paper_setting("columns", paper, column), {"method": method, **own}, "study")
-        return Trial("columns", column.recipe, label(own) or method, method, check(recipe), label(paper))
+        base = self._paper_setting(part, paper, column) if part == "columns" else self._digits_setting(part, column)
+        recipe = merge(base, {"method": method, **own}, "study")
+        return Trial(part, column.recipe, label(own) or method, method, check(recipe), label(paper))
+
+    def on_columns(self, part: str, paper: Changes) -> list[Trial]:
+        """FedAvg and FedSSD with each of its strengths on every column."""
+        values = (None, *self.design.on_columns[part].values)
+        return [self.on_column(column, value, paper, part) for column in COLUMNS for value in values]
 
     def names_reported(self, settled: Settled | None) -> tuple[str, ...]:
         """The paper's methods, the variants, and FedSSD again where all columns choose another strength than one."""
@@ -175,11 +181,9 @@ class Trials:
 
     def on_digits(self, column: Column, method: str, **strength: float) -> Trial:
         """A method on digits that are split as a column's data are."""
-        recipe = load_recipe(recipe_file(self.design.digits.recipe), {"method": method})
-        rounds = SMALL_ROUNDS if self.small else self.design.rounds["digits"]
         own = {f"{method}.{option}": value for option, value in strength.items()}
-        changes = {"partition": self._setting(column, "digits").partition, "rounds": rounds, **own, **self.changes}
-        return Trial("digits", column.recipe, label(own) or method, method, check(merge(recipe, changes, "study")))
+        recipe = merge(self._digits_setting("digits", column), {"method": method, **own}, "study")
+        return Trial("digits", column.recipe, label(own) or method, method, check(recipe))
 
     def _column(self, recipe: str) -> Column:
         return next(column for column in COLUMNS if column.recipe == recipe)
@@ -187,6 +191,12 @@ class Trials:
     def _setting(self, column: Column, part: str) -> Recipe:
         rounds = SMALL_ROUNDS if self.small else self.design.rounds[part]
         return _setting(column.recipe, tuple({"rounds": str(rounds), **self.changes}.items()), self.small)
+
+    def _digits_setting(self, part: str, column: Column) -> Recipe:
+        """The recipe that comes with digits, split as a column's data are."""
+        asked = self._setting(column, part)  # of which the split and the length are the column's and the part's
+        changes = {"partition": asked.partition, "rounds": asked.rounds, **self.changes}
+        return merge(load_recipe(recipe_file(self.design.digits.recipe), {}), changes, "study")
 
     def _paper_setting(self, part: str, paper: Changes, column: Column | None = None) -> Recipe:
         return merge(self._setting(column or self._column(self.design.base), part), paper, "study")
