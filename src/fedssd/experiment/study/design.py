@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,7 @@ class Digits:
     m_max: tuple[float, ...]  # FedSSD's, each reported
     seeds: tuple[int, ...]
     after: tuple[int, ...]
+    tuning: tuple[int, ...]  # the seeds its strength is chosen on
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ class Design:
     def columns(self) -> Tuned:
         """FedSSD as it is tried on every column of the paper's data."""
         return self.on_columns["columns"]
+
+    @property
+    def choosing(self) -> tuple[int, ...]:
+        """All seeds that choices are made on; digits have their own."""
+        return (*self.tuning, *(seed for seed in self.digits.tuning if seed not in self.tuning))
 
     def variant(self, name: str) -> Tuned:
         """The variant of that name."""
@@ -156,14 +162,14 @@ class Design:
             raise UserError(
                 f"the study runs every seed once: expected different seeds, got {','.join(map(str, seeds))}"
             )
-        chosen_on = ", ".join(map(str, self.tuning))
-        shared = [seed for seed in seeds if seed in self.tuning]
+        chosen_on = ", ".join(map(str, self.choosing))
+        shared = [seed for seed in seeds if seed in self.choosing]
         if part in REPORTING and shared:
             raise UserError(
                 f"part {part!r} reports, and choices are made on seeds {chosen_on}: expected other seeds, such as "
                 f"{','.join(map(str, self.reporting))}, got {','.join(map(str, shared))}"
             )
-        others = [seed for seed in seeds if seed not in self.tuning]
+        others = [seed for seed in seeds if seed not in self.choosing]
         if part not in REPORTING and others:
             raise UserError(
                 f"part {part!r} chooses, which is done on seeds {chosen_on} alone: got {','.join(map(str, others))}"
@@ -210,14 +216,15 @@ def understood(content: Mapping[str, Any]) -> Design:
         {part: _variant(f"{OURS}-{part}", {"method": OURS, **content[part]}) for part in ON_COLUMNS},
         tuple(_composition(one, variants) for one in content["composition"]),
         content["compose"]["fixed"],
-        _digits(content["digits"]),
+        _digits(content["digits"], content["digits-columns"]["seeds"]),
     )
     _check(design)
     return design
 
 
-def _digits(given: Mapping[str, Any]) -> Digits:
-    return Digits(given["recipe"], *(tuple(given[key]) for key in ("m_max", "seeds", "after")))
+def _digits(given: Mapping[str, Any], tuning: Sequence[int]) -> Digits:
+    m_max, seeds, after = (tuple(given[key]) for key in ("m_max", "seeds", "after"))
+    return Digits(given["recipe"], m_max, seeds, after, tuple(tuning))
 
 
 def _owner(key: str) -> str:
@@ -226,7 +233,7 @@ def _owner(key: str) -> str:
 
 def _variant(name: str, given: Mapping[str, Any]) -> Tuned:
     ((key, values),) = given["grid"].items()
-    fixed = {option: value for option, value in given.items() if option not in ("method", "title", "grid")}
+    fixed = {option: value for option, value in given.items() if option not in ("method", "title", "grid", "seeds")}
     return Tuned(name, given["method"], key, tuple(values), fixed, given.get("title", ""))
 
 
@@ -242,8 +249,8 @@ def _composition(given: Mapping[str, Any], variants: Mapping[str, Tuned]) -> Com
 
 def _check(design: Design) -> None:
     reported = (*design.reporting, *design.more_seeds, *design.digits.seeds)
-    if set(design.tuning) & set(reported):
-        raise UserError(f"the study would report seeds it chooses on: {design.tuning} and {reported}")
+    if set(design.choosing) & set(reported):
+        raise UserError(f"the study would report seeds it chooses on: {design.choosing} and {reported}")
     by_method = {one.name: len(one.values) for one in (*design.grids, *design.variants)}
     composed = {one.name: len(one.values) for one in design.compositions}
     for sizes in (by_method, composed):

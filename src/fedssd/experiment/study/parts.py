@@ -26,8 +26,8 @@ class Study(Choices):
 
         A part of which none is named, where others are, is refused; what it follows from may be named beside it.
         """
-        choosing = tuple(seed for seed in seeds if seed in self.design.tuning)
-        others = tuple(seed for seed in seeds if seed not in self.design.tuning)
+        choosing = tuple(seed for seed in seeds if seed in self.design.choosing)
+        others = tuple(seed for seed in seeds if seed not in self.design.choosing)
         if part != EVERYTHING and not (others if part in REPORTING else choosing):
             self.design.refuse_seeds(part, seeds)
         return replace(self, tuning=choosing or None, reporting=others or None)

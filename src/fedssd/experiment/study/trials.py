@@ -66,7 +66,7 @@ class Trials:
         """On which seeds a part runs."""
         if part in REPORTING:
             return self.reporting or self.design.reporting
-        return self.tuning or self.design.tuning
+        return self.tuning or (self.design.digits.tuning if part == "digits-columns" else self.design.tuning)
 
     def rounds_of(self, part: str) -> int:
         """How many rounds its runs have."""
