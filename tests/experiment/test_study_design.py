@@ -158,7 +158,9 @@ def test_a_design_that_breaks_its_own_rules_is_refused() -> None:
     with pytest.raises(UserError, match=r"reports strengths on digits that it does not try there: \[7.0\]"):
         understood({**content, "digits": {**content["digits"], "m_max": [0.1, 7.0]}})
     with pytest.raises(UserError, match=r"another strength on the columns of digits than fedssd\.m_max"):
-        understood({**content, "digits-columns": {"grid": {"fedprox.mu": [0.1]}}})
+        understood({**content, "digits-columns": {**content["digits-columns"], "grid": {"fedprox.mu": [0.1]}}})
+    with pytest.raises(UserError, match="seeds it chooses on"):
+        understood({**content, "digits-columns": {**content["digits-columns"], "seeds": [100, 8]}})
     with pytest.raises(UserError, match="does not have: nobody"):
         understood({**content, "choice": [{**content["choice"][0], "arms": ["nobody"]}]})
     composition = {**content["composition"][0], "method": "scaffold", "variant": "fedssd-outside"}
@@ -201,7 +203,7 @@ def test_runs_name_themselves_as_their_cells_are_named(study: Study) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("part", PARTS)
 def test_parts_choose_or_report_and_never_on_the_same_seeds(study: Study, design: Design, part: str) -> None:
-    own, other = design.tuning, design.reporting
+    own, other = design.digits.tuning if part == "digits-columns" else design.tuning, design.reporting
     if part in REPORTING:
         own, other = other, own
     assert study.seeds_of(part) == own
@@ -217,7 +219,7 @@ def test_parts_choose_or_report_and_never_on_the_same_seeds(study: Study, design
 def test_no_study_can_be_made_that_reports_what_it_chose_on(design: Design) -> None:
     with pytest.raises(UserError, match="reports, and choices are made on seeds 0, 1, 2"):
         Study(design, reporting=(2, 3))
-    with pytest.raises(UserError, match="seeds 0, 1, 2 alone: got 3"):
+    with pytest.raises(UserError, match="seeds 0, 1, 2, 100, 101, 102 alone: got 3"):
         Study(design, tuning=(0, 3))
     both = Study(design).with_seeds("all", (1, 7, 0, 4))
     assert (both.seeds_of("tune"), both.seeds_of("report")) == ((1, 0), (7, 4))

@@ -79,12 +79,12 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     assert rows[0] == f"| #K = 2 | 60.00 ± 0.00 (3) | {level} | {more} | -2.00 [-2.00, -2.00] * |"
     assert rows[-1] == "| mean of the columns | 60.00 | +0.00 | +0.10 | -1.40 |"  # (1 - 4 · 2) / 5
     for said in (answer(found), short_answer(found)):
-        assert (
-            "M_max = 0.5 was tuned on δ = 0.5; with 0.1, the best over all columns, FedSSD leads FedAvg on #K = 2"
-            in said
-        )
+        assert f"| M_max = 0.5, tuned on δ = 0.5 | 7 | {' | '.join(['-1.00 [-1.00, -1.00] *'] * 5)} |\n" in said
+        assert f"| M_max = 0.1, best over all columns | 7 | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in said
+        assert "; with the strength best over all columns it leads FedAvg on every column.**" in said
     not_yet = page(lambda trial, seed: None if trial.arm == "fedssd-columns" else says(trial, seed))
-    assert "with 0.1, the best over all columns: not run yet." in answer(not_yet)
+    lacking = f"| M_max = 0.1, best over all columns | – | {' | '.join([NOT_RUN] * 5)} |\n"
+    assert lacking in answer(not_yet)
     small = Page(Study(changes={"epochs": "1"}), Told(says))
     assert "Over all of them it is 0.1.\n" in advice(small)  # of changed recipes nothing comes with fedssd
     by_round = found.blocks["by-round"]()
@@ -104,7 +104,8 @@ def test_fedssd_s_strength_on_digits_is_said_for_each_column_and_for_all() -> No
         if trial.part != "digits-columns":
             return None
         usual = 1.0 if trial.label == "fedssd.m_max=0.1" else 0.0
-        return 90.0 + seed + gains.get((trial.label, trial.group), usual) - 10.0 * (trial.label == "fedssd.m_max=3.0")
+        gain = gains.get((trial.label, trial.group), usual) - 10.0 * (trial.label == "fedssd.m_max=3.0")
+        return 90.0 + seed - 100 + gain
 
     found = page(says)
     text = advice(found)
@@ -124,11 +125,13 @@ def test_fedssd_s_strength_on_digits_is_said_for_each_column_and_for_all() -> No
     for said in (answer, short_answer):
         assert said(found).startswith("**Not run yet.**")  # on the reported seeds
         both = page(lambda trial, seed: 50.0 + seed if trial.part == "digits" else says(trial, seed))
-        assert f"after any of the rounds looked at. {best}, and is in their recipe. Not run yet: the base" in said(both)
+        assert f"after any of the rounds looked at. {best}, and is in their recipe.\n\nNot run yet: the base" in answer(
+            both
+        )
         assert best not in said(page(lambda trial, seed: 50.0 if trial.part == "digits" else None))
     changed = Page(Study(changes={"epochs": "1"}), Told(says))
     assert advice(changed).endswith("Over all of them it is 0.1.\n")
-    assert "| `digits-columns` | 105 | 0 | 0, 1, 2 | 20 |\n" in found.blocks["state"]()
+    assert "| `digits-columns` | 105 | 0 | 100, 101, 102 | 20 |\n" in found.blocks["state"]()
     assert page(lambda trial, seed: None).blocks["digits-columns"]() == "Not run yet.\n"
 
 

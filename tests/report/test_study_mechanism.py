@@ -72,9 +72,9 @@ def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
 
     page = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report))
     soon = (
-        "Where δ = 0.5 it first has FedAvg's final accuracy after 3 (2/3) rounds, FedAvg itself after 2 (medians over"
+        "Where δ = 0.5 the tuned FedSSD first has FedAvg's final accuracy after 3 (2/3) rounds, FedAvg itself after 2 "
     )
-    assert f"{soon} seeds; the paper prints 33 and 100)." in answer(page)
+    assert f"{soon}(medians over seeds; the paper prints 33 and 100)." in answer(page)
     text = page.blocks["report"]()
     assert "| FedAvg | 70.00 ± 0.00 (3) | – | – | 2 | 70.49 ± 0.23 | – | 100 |" in text
     assert "| FedSSD | 70.00 ± 0.00 (3) | +0.00 [-0.00, +0.00] | – | 3 (2/3) | 73.38 ± 0.46 | +2.89 | 33 |" in text

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, THEIRS, Tuned
+from fedssd.experiment.study.design import OURS, THEIRS
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.by_round import said_of_digits
-from fedssd.report.evidence import Evidence
+from fedssd.report.evidence import Best, Evidence
+from fedssd.report.markdown import table
 from fedssd.report.paired import Rival
+from fedssd.report.row_names import strength
 from fedssd.report.wording import (
     NOT_RUN,
     clear_of,
@@ -20,7 +23,6 @@ from fedssd.report.wording import (
     holds,
     interval,
     leads,
-    leads_on,
     listed,
     published_lead,
     published_leads,
@@ -42,21 +44,21 @@ STAND_IN = "On digits, in the place of CIFAR-10"
 
 
 def answer(evidence: Evidence) -> str:
-    """A first paragraph that answers, and one each for the rest, every sentence as far as there are runs for it."""
-    base, tuned, digits, best = _base(evidence), _tuned(evidence), said_of_digits(evidence), _best(evidence)
-    first = " ".join(filter(None, [_in_short(evidence), base, tuned]))
-    third = " ".join(filter(None, [digits, _everywhere_on_digits(evidence)]))
-    paragraphs = [first, _beside_the_others(evidence), _of_tuned(evidence), third, best]
-    return _said(evidence, [base, tuned, digits, best], paragraphs)
+    """A first paragraph that answers, FedSSD on every column, and a paragraph each for the rest, as far as was run."""
+    base, columns, digits, best = _base(evidence), _on_columns(evidence), said_of_digits(evidence), _best(evidence)
+    first = " ".join([_in_short(evidence), base])
+    second = " ".join([_beside_the_paper(evidence), *_how_soon(evidence.reported), *_why(evidence.reported)])
+    third = " ".join([digits, _everywhere_on_digits(evidence)])
+    paragraphs = [first, columns, second, _beside_the_others(evidence), third, best]
+    return _said(evidence, [base, columns, digits, best], paragraphs)
 
 
 def short_answer(evidence: Evidence) -> str:
-    """One paragraph: the same without what is level, without variants, and without a reason."""
+    """The same without variants, reasons and other methods."""
     digits = said_of_digits(evidence, brief=True)
-    base, report, best = _base(evidence), _short_report(evidence), _best(evidence)
-    others, over_digits = _beside_the_others(evidence), _everywhere_on_digits(evidence)
-    said = [_in_short(evidence), base, report, others, digits, over_digits, best]
-    return _said(evidence, [base, report, digits, best], [" ".join(filter(None, said))])
+    base, columns, best = _base(evidence), _on_columns(evidence, brief=True), _best(evidence)
+    first = " ".join([_in_short(evidence), base])
+    return _said(evidence, [base, columns, digits, best], [first, columns, digits, best])
 
 
 def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
@@ -68,8 +70,9 @@ def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
             "when and by how much is not known here yet.\n"
         )
     rest = [part for part, sentence in zip(PARTS, parts, strict=True) if not sentence]
-    missing = f" {NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
-    return on + "\n\n".join(filter(None, paragraphs)) + missing + "\n"
+    missing = f"{NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
+    said = [text.strip() for text in (*paragraphs, missing)]
+    return on + "\n\n".join(filter(None, said)) + "\n"
 
 
 def _in_short(evidence: Evidence) -> str:
@@ -119,16 +122,62 @@ def _tuned_leads(evidence: Evidence) -> dict[str, Rival]:
     return {} if settled is None else evidence.reported.reported_leads(OURS, settled)
 
 
-def _tuned(evidence: Evidence) -> str:
-    found = _tuned_leads(evidence)
-    if not found:
+def _on_columns(all_of_it: Evidence, brief: bool = False) -> str:
+    """FedSSD less FedAvg on every column: tuned, with one strength for all columns, and unless brief, in other guises.
+
+    Last what the paper prints; empty while nothing is reported.
+    """
+    evidence = all_of_it.reported
+    settled = evidence.settled
+    if settled is None or not _tuned_leads(all_of_it):
         return ""
-    said = [f"{_with_pipeline(evidence)}, FedSSD {leads_on(found)}."]
+    found = _fedssds(evidence, settled, brief)
+    rows = [[name, *_cells(known)] for name, known in found.items()]
+    if evidence.beside_the_paper:
+        printed = [column.published[OURS].accuracy - column.published[THEIRS].accuracy for column in COLUMNS]
+        rows.append(["the paper prints", "–", *(f"{lead:+.2f}" for lead in printed)])
+    rounds = evidence.study.reported(evidence.home, OURS, settled).recipe.rounds
+    caption = (
+        f"FedSSD less FedAvg after {rounds} rounds, {_with_pipeline(all_of_it)}: points [95 %], paired by seed; "
+        "*: the interval leaves out zero."
+    )
+    return f"{caption}\n\n{table(('FedSSD with', 'seeds', *(column.title for column in COLUMNS)), rows)}"
+
+
+def _fedssds(evidence: Evidence, settled: Settled, brief: bool) -> dict[str, dict[str, Rival]]:
+    """FedSSD in each of its guises that are reported, by what sets it apart: less FedAvg, by column's title."""
+    design, study = evidence.study.design, evidence.study
+    ours = design.columns
+    found = {f"{strength(settled.strengths[ours.key])}, tuned on {evidence.home.title}": OURS}
+    if ours.name in study.names_reported(settled) and settled.everywhere is not None:
+        found[f"{strength(settled.everywhere)}, best over all columns"] = ours.name
+    if not brief:
+        variants = [one for one in design.variants if one.method == OURS]
+        found |= {_apart(one.title, settled.variants[one.name]): one.name for one in variants}
+    leads = {words: evidence.reported_leads(name, settled) for words, name in found.items()}
+    for other in [] if brief else evidence.besides:
+        if (own := other.settled) is not None and (known := other.reported_leads(OURS, own)):
+            leads[f"{strength(own.strengths[ours.key])}, tuned with {code(other.pipeline)}"] = known
+    return leads
+
+
+def _apart(title: str, value: float) -> str:
+    """A variant by what sets it apart from FedSSD, and its strength."""
+    return f"{strength(value)}, {title.partition(', ')[2] or title}"
+
+
+def _cells(found: Mapping[str, Rival]) -> list[str]:
+    """How many seeds, and the lead on every column."""
+    seeds = seeds_of(list(found.values())).rpartition(" ")[0] if found else "–"
+    return [seeds, *(interval(found[column.title]) if column.title in found else NOT_RUN for column in COLUMNS)]
+
+
+def _beside_the_paper(evidence: Evidence) -> str:
+    """On which columns the interval of FedSSD's lead holds the one that the paper prints."""
+    found = _with_interval(_tuned_leads(evidence))
     printed = {column.title: evidence.reported.published(column) for column in COLUMNS if column.title in found}
-    known = {title: lead for title, lead in printed.items() if lead is not None and found[title].half_width is not None}
-    if known:
-        said.append(published_leads(known, {title: holds(found[title], lead) for title, lead in known.items()}))
-    return " ".join([*said, *_how_soon(evidence.reported)])
+    held = {title: holds(found[title], lead) for title, lead in printed.items() if lead is not None}
+    return published_leads(held) if held else ""
 
 
 def _how_soon(evidence: Evidence) -> list[str]:
@@ -143,21 +192,9 @@ def _how_soon(evidence: Evidence) -> list[str]:
     printed = [column.published[name].rounds for name in (OURS, THEIRS)]
     paper = f"; the paper prints {printed[0]} and {printed[1]}" if evidence.beside_the_paper and all(printed) else ""
     return [
-        f"Where {column.title} it first has FedAvg's final accuracy after {ours} rounds, FedAvg itself after {theirs} "
-        f"(medians over seeds{paper})."
+        f"Where {column.title} the tuned FedSSD first has FedAvg's final accuracy after {ours} rounds, FedAvg itself "
+        f"after {theirs} (medians over seeds{paper})."
     ]
-
-
-def _of_tuned(all_of_it: Evidence) -> str:
-    """With another strength, as a variant, with another pipeline; and why."""
-    evidence = all_of_it.reported
-    settled = evidence.settled
-    if settled is None or not _tuned_leads(all_of_it):
-        return ""
-    said = [_everywhere(evidence, settled)]
-    said += [_variant(evidence, one, settled) for one in evidence.better(settled)]
-    said += [_beside(other) for other in evidence.besides]
-    return " ".join([*filter(None, said), *_why(evidence, settled)])
 
 
 def _beside_the_others(all_of_it: Evidence) -> str:
@@ -185,49 +222,14 @@ def _beside_the_others(all_of_it: Evidence) -> str:
 def _with_pipeline(evidence: Evidence) -> str:
     shown = evidence.reported
     if shown is evidence:
-        return "With the pipeline chosen on FedAvg and a tuned strength"
-    return f"With {code(shown.pipeline)} and a tuned strength (with the pipeline chosen on FedAvg: {NOT_RUN})"
-
-
-def _beside(other: Evidence) -> str:
-    """The same with another pipeline, in brief."""
-    settled = other.settled
-    found = {} if settled is None else other.reported_leads(OURS, settled)
-    if not found:
-        return ""
-    return f"With {code(other.pipeline)} in place of that pipeline, FedSSD {leads_on(found, brief=True)}."
-
-
-def _short_report(all_of_it: Evidence) -> str:
-    evidence, found = all_of_it.reported, _tuned_leads(all_of_it)
-    settled = evidence.settled
-    if settled is None or not found:
-        return ""
-    ours = [fmean(lead.gains) for lead in found.values()]
-    printed = [evidence.published(column) for column in COLUMNS if column.title in found]
-    known = [lead for lead in printed if lead is not None]
-    paper = f", where the paper prints {min(known):+.2f} to {max(known):+.2f}" if known else ""
-    said = f"{_with_pipeline(all_of_it)}, FedSSD {leads_on(found, brief=True)}"
-    size = f"mean gains of {min(ours):+.2f} to {max(ours):+.2f} points over {seeds_of(list(found.values()))}{paper}"
-    return " ".join([f"{said}: {size}.", *filter(None, [_everywhere(evidence, settled)])])
+        return "with the pipeline chosen on FedAvg"
+    return f"with {code(shown.pipeline)} (with the pipeline chosen on FedAvg: {NOT_RUN})"
 
 
 def _leads_everywhere(evidence: Evidence, settled: Settled) -> dict[str, Rival]:
     """With the strength that is best over all columns, where that is another than the first column's."""
     name = evidence.study.design.columns.name
     return evidence.reported_leads(name, settled) if name in evidence.study.names_reported(settled) else {}
-
-
-def _everywhere(evidence: Evidence, settled: Settled) -> str:
-    ours = evidence.study.design.columns
-    if ours.name not in evidence.study.names_reported(settled):
-        return ""
-    found = _leads_everywhere(evidence, settled)
-    said = f", FedSSD {leads_on(found, brief=True)}" if found else f": {NOT_RUN}"
-    tuned, best = settled.strengths[ours.key], settled.everywhere
-    printed = evidence.beside_the_paper and best == printed_strengths("cifar10", (OURS,))[OURS]["m_max"]
-    which = "which the paper prints and which is the best over all columns" if printed else "the best over all columns"
-    return f"M_max = {tuned:g} was tuned on {evidence.home.title}; with {best:g}, {which}{said}."
 
 
 def _everywhere_on_digits(evidence: Evidence) -> str:
@@ -241,11 +243,14 @@ def _everywhere_on_digits(evidence: Evidence) -> str:
     return f"{said}, after {rounds} rounds{recipe}."
 
 
-def _why(evidence: Evidence, settled: Settled) -> list[str]:
+def _why(evidence: Evidence) -> list[str]:
     """On which column FedSSD distils least and on which most, and how good the model is there that it distils from.
 
     That its weights follow the model is said only where they do: both rise from column to column.
     """
+    settled = evidence.settled
+    if settled is None:
+        return []
     found = [(weight, _right(evidence, column, settled), column) for column, weight in evidence.distilled(settled)]
     order = sorted(found, key=lambda one: one[0])
     if len(found) < 2 or order[0][0] == order[-1][0]:
@@ -264,13 +269,6 @@ def _right(evidence: Evidence, column: Column, settled: Settled) -> float:
     return fmean(evidence.found(evidence.study.reported(column, OURS, settled)).values())
 
 
-def _variant(evidence: Evidence, one: Tuned, settled: Settled) -> str:
-    found, gain = evidence.reported_leads(one.name, settled), evidence.ahead(one, settled)
-    place = "ahead of FedSSD" if gain.clear else "not told apart from FedSSD"
-    said = leads_on(found, brief=True) if found else f"is not reported: {NOT_RUN}"
-    return f"{one.title}, {place} on the tuning seeds ({interval(gain)}), {said}."
-
-
 def _best(evidence: Evidence) -> str:
     best = evidence.best()
     found = [] if best is None else [(t.arm, role, list(evidence.found(t).values())) for t, role in best.roles]
@@ -285,4 +283,12 @@ def _best(evidence: Evidence) -> str:
     for ours, theirs in best.differences:
         gain, part = evidence.against(ours, theirs), "what of it is FedSSD's, " if theirs == best.control else ""
         less += f"; {part}{ours.arm} less {theirs.arm}: {size(gain)}" if gain.gains else ""
-    return f"Of the compositions tried, {listed(said)}{paper}{less}."
+    return f"Of the compositions tried, {listed(said)}{paper}{less}.{'' if less else _while_choosing(evidence, best)}"
+
+
+def _while_choosing(evidence: Evidence, best: Best) -> str:
+    """What FedSSD adds to its composition on the tuning seeds, for as long as the others do not say."""
+    gain = evidence.fedssd_adds(best.ours)
+    if not gain.gains:
+        return ""
+    return f" On the tuning seeds {best.ours.arm} less {best.control.arm}, with the same value: {size(gain)}."

@@ -131,17 +131,14 @@ def said_of_digits(evidence: Evidence, brief: bool = False) -> str:
 
 
 def _ends(found: Mapping[tuple[str, str], Rival]) -> list[str]:
-    """Where FedSSD leads and where it trails after the last round, as far as that is told apart."""
-    told = {place: lead for place, lead in found.items() if lead.clear}
-    said = []
-    for word, sign in (("leads", 1), ("trails", -1)):
-        where = [
-            f"{title} with {name} ({interval(lead).removesuffix(' *')})"
-            for (name, title), lead in told.items()
-            if fmean(lead.gains) * sign > 0
-        ]
-        said += [f"{word} FedAvg on {listed(where)}"] if where else []
-    return [f"In the end it {' and '.join(said)}."] if said else []
+    """Where FedSSD leads and where it trails after the last round, strength by strength, as far as it is told apart."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for (name, title), lead in found.items():
+        if lead.clear:
+            verdict = "leads" if fmean(lead.gains) > 0 else "trails"
+            where.setdefault((name, verdict), []).append(f"{title} ({interval(lead).removesuffix(' *')})")
+    said = [f"with {name} it {verdict} FedAvg on {listed(places)}" for (name, verdict), places in sorted(where.items())]
+    return [f"In the end {'; '.join(said)}."] if said else []
 
 
 def _pairs_of_digits(evidence: Evidence) -> list[Pair]:

@@ -169,11 +169,6 @@ class Evidence:
         variant = self.study.tried(one, settled.paper)[settled.variants[one.name]]
         return self.against(variant, self.study.tried(ours, settled.paper)[settled.strengths[ours.key]])
 
-    def better(self, settled: Settled) -> list[Tuned]:
-        """The variants of FedSSD that end above it on the tuning seeds."""
-        variants = [one for one in self.study.design.variants if one.method == OURS]
-        return [one for one in variants if (gains := self.ahead(one, settled).gains) and fmean(gains) > 0]
-
     def best(self) -> Best | None:
         """The compositions that were chosen, as they are reported; none while nothing is chosen."""
         settled, found = self.settled, self.study.compositions(self.results)
@@ -182,6 +177,13 @@ class Evidence:
         trials = [self.study.best(name, value, settled) for name, value in found.items()]  # the better first
         ours = next(trial for trial in trials if not self.study.design.composition(trial.group).is_control)
         return Best(ours, *self.study.without_fedssd(ours, trials))
+
+    def fedssd_adds(self, composed: Trial) -> Rival:
+        """A composition with FedSSD less the same without it, with the same value and on the tuning seeds."""
+        trials = self.study.trials("compose", self.results)
+        ours = next(trial for trial in trials if (trial.group, trial.label) == (composed.group, composed.label))
+        without = self.study.compared_with(ours, trials)
+        return next((self.against(ours, theirs) for theirs in without if theirs.label == ours.label), pair("", {}, {}))
 
     def distance_error(self, changes: Changes, columns: Sequence[Column]) -> float | None:
         """The standard error of a pipeline's distance to the published FedAvg, from our seeds alone.

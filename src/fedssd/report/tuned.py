@@ -202,12 +202,13 @@ def compositions(evidence: Evidence) -> str:
         for value in one.values:
             trial = evidence.study.composed("compose", one, value, settled)
             mark = chosen_mark(one.values, value) if chosen.get(one.name) == value else ""
-            rows.append([one.name, code(trial.label) + mark, spread(list(evidence.found(trial).values()))])
+            adds = "–" if one.is_control else interval(evidence.fedssd_adds(trial))
+            rows.append([one.name, code(trial.label) + mark, spread(list(evidence.found(trial).values())), adds])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
     parts = [
         f"All with {code(label(evidence.study.design.composed))}, whatever the pipeline has.\n",
-        table(("composition", "value", "accuracy % on the tuning seeds"), rows),
+        table(("composition", "value", "accuracy % on the tuning seeds", "less the same without FedSSD [95 %]"), rows),
     ]
     reported = _best_rows(evidence)
     heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")

@@ -20,8 +20,13 @@ def spread(values: Sequence[float], digits: int | None = None) -> str:
     if digits is None:
         said = [f"{mean:.2f}", *([] if std is None else [f"{std:.2f}"])]
     else:
-        said = [f"{mean:.{digits}g}", *([] if std is None else [f"{std:.{digits - 1}g}"])]
+        said = [_significant(mean, digits), *([] if std is None else [_significant(std, digits - 1)])]
     return f"{' ± '.join(said)} ({len(values)})"
+
+
+def _significant(value: float, digits: int) -> str:
+    """To so many significant digits, but never short of the units: 12, not 1e+01."""
+    return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def interval(found: Rival) -> str:
@@ -75,17 +80,13 @@ def leads(found: Rival) -> str:
     return f"{stands(found)} FedAvg ({size(found)})"
 
 
-def leads_on(found: Mapping[str, Rival], brief: bool = False) -> str:
-    """Where it leads FedAvg and where not, as the rest of a sentence: what has the same verdict stands together.
-
-    ``brief``: without the intervals that leave it open.
-    """
+def leads_on(found: Mapping[str, Rival]) -> str:
+    """Where it leads FedAvg and where not, as the rest of a sentence: what has the same verdict stands together."""
     where: dict[str, list[str]] = {}
     for title, lead in found.items():
-        size = "" if brief and not lead.clear else f" ({interval(lead).removesuffix(' *')})"
-        where.setdefault(stands(lead), []).append(f"{title}{size}")
+        where.setdefault(stands(lead), []).append(f"{title} ({interval(lead).removesuffix(' *')})")
     said = "; ".join(f"{verdict} FedAvg on {listed(places)}" for verdict, places in where.items())
-    return said if brief else f"{said}: in points, with 95 % intervals, over {seeds_of(list(found.values()))}"
+    return f"{said}: in points, with 95 % intervals, over {seeds_of(list(found.values()))}"
 
 
 def seeds_of(found: Sequence[Rival]) -> str:
@@ -151,10 +152,9 @@ def published_lead(lead: float, held: Mapping[str, bool]) -> str:
     return _held(f"The lead that the paper prints, {lead:+.2f} points, is", held)
 
 
-def published_leads(leads: Mapping[str, float], held: Mapping[str, bool]) -> str:
+def published_leads(held: Mapping[str, bool]) -> str:
     """The same where the paper prints a lead for each."""
-    said = listed([f"{lead:+.2f} on {name}" for name, lead in leads.items()])
-    return _held(f"The paper's leads, {said}, are", held)
+    return _held("For the tuned strength the leads that the paper prints are", held)
 
 
 def _held(opening: str, held: Mapping[str, bool]) -> str:
