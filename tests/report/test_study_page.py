@@ -75,6 +75,14 @@ def test_a_choice_is_compared_with_its_own_arm_at_the_base() -> None:
         in text
     )
     assert "(`--only weight-decay`)" in text
+    short = found.blocks["choices-in-short"]()
+    more, level = "+2.00 [+2.00, +2.00] *: raises it", "+0.00 [-0.00, +0.00]: nothing"
+    question = "Projection head: for MOON alone, or for every method as in MOON's code"
+    assert f"| {question} | `head=on` | 20 | {more} | fedssd-0.5 | {more} |\n" in short
+    assert f"|  | `weight_decay=0.0005` | 20 | {level} | fedssd-0.5 | {level} |\n" in short  # the choice's second
+    assert f"| `fedssd.floor=0.0` | 20 | – | fedssd-0.5 | {level} |\n" in short  # none of FedAvg's
+    assert f"| `fedcad.temperature=4.0` | – | – | fedcad | {NOT_RUN} |\n" in short
+    assert r"divided by \|D_i\| (Algorithm 1) | `fedssd.normaliser=half` |" in short  # a cell, not three
     lead = found.blocks["lead"]()
     assert "| `head=on` | fedssd-0.5 | 58.00 ± 1.00 (3) | 53.00 ± 1.00 (3) | +5.00 [+5.00, +5.00] * | 20 |" in lead
     # a departure of FedSSD alone is held against FedAvg at the base

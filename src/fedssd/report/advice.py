@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from fedssd.experiment.study.design import THEIRS, Changes, Choice, Tuned
+from fedssd.experiment.study.design import THEIRS, Changes, Tuned
 from fedssd.experiment.study.trials import COLUMNS, Settled
+from fedssd.report.departures import known_departures, less_the_base
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
-from fedssd.report.paired import Rival
 from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, clear_of, code, interval, seeds_of, verdict
 
@@ -107,7 +107,8 @@ def _settings(evidence: Evidence) -> str:
     idle: list[str] = []
     unclear: list[str] = []
     for choice in evidence.study.design.choices:
-        for label, found in _departures(evidence, choice).items():
+        for label, trials in known_departures(evidence, choice).items():
+            found = {arm: less_the_base(evidence, trial) for arm, trial in trials.items()}
             says = {arm: verdict(gain, evidence.study.design.survives) for arm, gain in found.items()}
             if any(gain.clear for gain in found.values()):
                 acts.append(
@@ -131,17 +132,6 @@ def _gathered(labels: Sequence[str]) -> str:
     return "; ".join(
         f"{code(f'{key}={found[0]}')}{''.join(f', {one}' for one in found[1:])}" for key, found in values.items()
     )
-
-
-def _departures(evidence: Evidence, choice: Choice) -> dict[str, dict[str, Rival]]:
-    """By departure and arm."""
-    found: dict[str, dict[str, Rival]] = {}
-    for part in ("screen", "confirm"):  # what is confirmed stands in place of what was screened
-        for trial in evidence.study.departures(part, choice):
-            gain = evidence.against(trial, evidence.study.base_of(trial))
-            if gain.half_width is not None:
-                found.setdefault(trial.label, {})[trial.arm] = gain
-    return found
 
 
 def _indented(text: str) -> str:

@@ -8,7 +8,7 @@ from fedssd.experiment.study.design import OURS, THEIRS, Choice
 from fedssd.experiment.study.trial import Trial
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
-from fedssd.report.paired import pair
+from fedssd.report.paired import Rival, pair
 from fedssd.report.wording import NOT_RUN, code, interval, spread, verdict
 
 
@@ -51,11 +51,53 @@ def _choice(evidence: Evidence, choice: Choice) -> str:
 
 
 def _choice_row(evidence: Evidence, trial: Trial) -> list[str]:
-    base = evidence.study.base_of(trial)
-    values = [spread(list(evidence.found(one).values())) for one in (trial, base)]
-    found = evidence.against(trial, base)
+    values = [spread(list(evidence.found(one).values())) for one in (trial, evidence.study.base_of(trial))]
+    found = less_the_base(evidence, trial)
     says = verdict(found, evidence.study.design.survives)
     return [code(trial.label), trial.arm, str(trial.recipe.rounds), *values, interval(found), says]
+
+
+def in_short(evidence: Evidence) -> str:
+    """Every departure in one row: what it does to FedAvg, and to FedSSD or to the method whose option it is."""
+    rows = [row for choice in evidence.study.design.choices for row in _short_rows(evidence, choice)]
+    heads = ("open choice", "departure", "rounds", "FedAvg, less the base [95 %]", "arm", "it less its base [95 %]")
+    return table(heads, rows, left=2)
+
+
+def _short_rows(evidence: Evidence, choice: Choice) -> list[list[str]]:
+    known = known_departures(evidence, choice)
+    rows: list[list[str]] = []
+    for label in dict.fromkeys(trial.label for trial in evidence.study.departures("screen", choice)):
+        trials = known.get(label, {})
+        rounds = sorted({trial.recipe.rounds for trial in trials.values()})
+        other = next(arm for arm in choice.arms if arm != THEIRS)
+        both = [_said(evidence, trials.get(arm)) for arm in (THEIRS, other)]
+        theirs = both[0] if THEIRS in choice.arms else "–"
+        question = "" if rows else choice.question
+        rows.append([question, code(label), ", ".join(map(str, rounds)) or "–", theirs, other, both[1]])
+    return rows
+
+
+def _said(evidence: Evidence, trial: Trial | None) -> str:
+    if trial is None:
+        return NOT_RUN
+    found = less_the_base(evidence, trial)
+    return f"{interval(found)}: {verdict(found, evidence.study.design.survives)}"
+
+
+def known_departures(evidence: Evidence, choice: Choice) -> dict[str, dict[str, Trial]]:
+    """By departure and arm those of which an interval is known; what is confirmed stands in place of the screen."""
+    found: dict[str, dict[str, Trial]] = {}
+    for part in ("screen", "confirm"):
+        for trial in evidence.study.departures(part, choice):
+            if less_the_base(evidence, trial).half_width is not None:
+                found.setdefault(trial.label, {})[trial.arm] = trial
+    return found
+
+
+def less_the_base(evidence: Evidence, trial: Trial) -> Rival:
+    """A departure less its own arm at the base."""
+    return evidence.against(trial, evidence.study.base_of(trial))
 
 
 def last_or_best(evidence: Evidence) -> str:

@@ -13,4 +13,5 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) ->
 
 
 def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
+    cells = [text.replace("|", r"\|") for text in texts]  # of a formula; bare it would end the cell
+    return f"| {' | '.join(cells)} |"

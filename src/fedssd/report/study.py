@@ -34,6 +34,7 @@ class Page(Evidence):
             "advice": lambda: advice(self),
             "lead": lambda: departures.lead(self),
             "choices": lambda: departures.choices(self),
+            "choices-in-short": lambda: departures.in_short(self),
             "last-or-best": lambda: departures.last_or_best(self),
             "profile": lambda: tuned.profile(self),
             "tuning": lambda: tuned.tuning(self),
