@@ -56,6 +56,8 @@ def test_a_lead_is_looked_at_on_the_way() -> None:
         f"FedAvg (+10.00 points, 95 % interval {10 - half / 10:+.2f} to {10 + half / 10:+.2f}, 6 seeds), and after 100 "
         f"it is not told apart from FedAvg (+0.00 points, 95 % interval {-half:+.2f} to {half:+.2f}, 6 seeds)." in said
     )
+    many = "the largest of 42 differences looked at, by split, strength and round"  # two splits, three of M_max, seven
+    assert f"That is {many}; 1 of them are leads told apart from none." in said
     behind = f"(-20.00 [{-20 - half / 10:+.2f}, {-20 + half / 10:+.2f}])"
     assert f"In the end with M_max = 1 it trails FedAvg on δ = 10 {behind}." in said
     assert "In the end" not in short_answer(found)

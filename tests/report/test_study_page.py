@@ -194,7 +194,7 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
     assert f"**#K = 2** (`--part report --only table2-classes-2 --pipeline {label(other)}`)" in text
     assert text.count("| FedSSD | 72.40 ± 0.10 (3) | +2.00 [+2.00, +2.00] * |") == len(COLUMNS)
     leads = " | ".join(["+2.00 [+2.00, +2.00] *"] * len(COLUMNS))
-    assert f"| M_max = 0.01, tuned with `{label(other)}` | 3 | {leads} |\n" in answer(found)
+    assert f"| M_max = 0.01, tuned and run with `{label(other)}` | 3 | {leads} |\n" in answer(found)
     assert label(other) not in short_answer(found)
     assert "--pipeline" not in found.blocks["report"]()
     named = Page(found.study.with_pipeline(label(other)), found.results)

@@ -47,7 +47,8 @@ def answer(evidence: Evidence) -> str:
     """A first paragraph that answers, FedSSD on every column, and a paragraph each for the rest, as far as was run."""
     base, columns, digits, best = _base(evidence), _on_columns(evidence), said_of_digits(evidence), _best(evidence)
     first = " ".join([_in_short(evidence), base])
-    second = " ".join([_beside_the_paper(evidence), *_how_soon(evidence.reported), *_why(evidence.reported)])
+    shown = evidence.reported
+    second = " ".join([_beside_the_paper(evidence), *_added(shown), *_how_soon(shown), *_why(shown)])
     third = " ".join([digits, _everywhere_on_digits(evidence)])
     paragraphs = [first, columns, second, _beside_the_others(evidence), third, best]
     return _said(evidence, [base, columns, digits, best], paragraphs)
@@ -157,7 +158,7 @@ def _fedssds(evidence: Evidence, settled: Settled, brief: bool) -> dict[str, dic
     leads = {words: evidence.reported_leads(name, settled) for words, name in found.items()}
     for other in [] if brief else evidence.besides:
         if (own := other.settled) is not None and (known := other.reported_leads(OURS, own)):
-            leads[f"{strength(own.strengths[ours.key])}, tuned with {code(other.pipeline)}"] = known
+            leads[f"{strength(own.strengths[ours.key])}, tuned and run with {code(other.pipeline)}"] = known
     return leads
 
 
@@ -178,6 +179,16 @@ def _beside_the_paper(evidence: Evidence) -> str:
     printed = {column.title: evidence.reported.published(column) for column in COLUMNS if column.title in found}
     held = {title: holds(found[title], lead) for title, lead in printed.items() if lead is not None}
     return published_leads(held) if held else ""
+
+
+def _added(evidence: Evidence) -> list[str]:
+    """The same on the seeds alone that were added after FedSSD and FedAvg had been looked at on the others."""
+    settled = evidence.settled
+    found = {} if settled is None else _with_interval(evidence.on_added_seeds(settled))
+    if not found:
+        return []
+    alone = f"On {seeds_of(list(found.values()))} that were added after the others had been looked at"
+    return [f"{alone}, and on these alone, the tuned FedSSD {stands_on(found, len(COLUMNS))}."]
 
 
 def _how_soon(evidence: Evidence) -> list[str]:

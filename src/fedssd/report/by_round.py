@@ -122,9 +122,11 @@ def said_of_digits(evidence: Evidence, brief: bool = False) -> str:
         _, most, after = max(ahead, key=lambda one: one[0])
         last = max(found[most])
         end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
+        count = sum(map(len, found.values()))
         said = (
             f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds "
-            f"it {leads(found[most][after])}{end}."
+            f"it {leads(found[most][after])}{end}. That is the largest of {count} differences looked at, by split, "
+            f"strength and round; {len(ahead)} of them are leads told apart from none."
         )
     ends = [] if brief else _ends({place: by[max(by)] for place, by in found.items()})
     return " ".join([said, *ends])

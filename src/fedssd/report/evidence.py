@@ -152,6 +152,11 @@ class Evidence:
         found = {title: self.over_fedavg(trial, seeds=seeds) for title, trial in trials.items()}
         return {title: lead for title, lead in found.items() if lead.gains}
 
+    def on_added_seeds(self, settled: Settled) -> dict[str, Rival]:
+        """FedSSD's lead on those seeds alone that were added after the others had been looked at, by column's title."""
+        added = () if self.study.reporting else self.study.design.more_seeds
+        return self.reported_leads(OURS, settled, added)
+
     def over_fedssd(self, name: str, column: Column, settled: Settled) -> Rival:
         """Another method or variant less FedSSD on a column, each as reported."""
         one, ours = (self.study.reported(column, which, settled) for which in (name, OURS))

@@ -44,7 +44,7 @@ def _named(place: Place, method: str) -> str:
 
 
 def _figures(runs: Sequence[Record]) -> list[str]:
-    """Each over the runs that recorded it: lean ones have client 8's model of the last round, and not what was sent."""
+    """Each over the runs that recorded it: of the model that was sent, those that evaluated the round before."""
     found = [_recalls(run) for run in runs]
     columns = [[100 * fmean(one[who][k] for k in classes) for one in found if who in one] for who, classes in ORDER]
     return [spread(values) if values else "–" for values in columns]
@@ -54,9 +54,14 @@ ORDER = (("client", GLOBAL), ("client", LOCAL), ("global", GLOBAL), ("global", L
 
 
 def _recalls(run: Record) -> dict[str, list[float]]:
-    """By class, of the client's model after local training and of the global one it was sent, as far as recorded."""
+    """By class, of the client's model after local training and of the global one it was sent, as far as recorded.
+
+    Lean runs have the matrices of the last round alone, and every class's accuracy in every round.
+    """
     _, sent, after = matrices_of(run)
-    return {who: _recall(matrix) for who, matrix in (("client", after), ("global", sent)) if matrix}
+    before = [line["global"].get("class_acc", []) for line in run.rounds[-2:-1] if "global" in line]
+    found = {"client": _recall(after), "global": _recall(sent) or next(iter(before), [])}
+    return {who: recalls for who, recalls in found.items() if recalls}
 
 
 def _recall(matrix: Matrix) -> list[float]:

@@ -136,9 +136,8 @@ def report(evidence: Evidence) -> str:
 
 def _added(evidence: Evidence, settled: Settled) -> list[str]:
     """The same of FedSSD on the seeds alone that were added after the others had been looked at."""
-    seeds = evidence.study.design.more_seeds
-    found = evidence.reported_leads(OURS, settled, seeds)
-    if not found or evidence.study.reporting:
+    seeds, found = evidence.study.design.more_seeds, evidence.on_added_seeds(settled)
+    if not found:
         return []
     return [f"On the seeds {listed([str(seed) for seed in seeds])} alone, FedSSD {leads_on(found)}.\n"]
 
