@@ -55,6 +55,26 @@ def test_preparing_once_is_loading_ever_after(small_cifar: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["cifar10.json", "cifar10.safetensors"]
 
 
+def test_what_is_sound_in_the_cache_is_not_downloaded_again(small_cifar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetched(address: str, *_: object) -> Path:
+        asked.append(address)
+        return small_cifar
+
+    monkeypatch.setattr(sources, "download", fetched)
+    assert sources.remarks("cifar10", None) == []
+    path = sources.prepare("cifar10")
+    assert len(asked) == 1
+    assert sources.prepare("cifar10") == path
+    assert len(asked) == 1
+    assert sources.remarks("cifar10", None)[0].startswith("cifar10 is prepared already; ")
+    path.write_bytes(path.read_bytes()[:-10])
+    sources.prepare("cifar10")
+    assert len(asked) == 2
+    assert len(sources.load("cifar10").y_train) == SMALL10.train_images
+
+
 def test_a_damaged_cache_is_noticed(small_cifar: Path) -> None:
     path = sources.prepare("cifar10", small_cifar)
     whole = path.read_bytes()

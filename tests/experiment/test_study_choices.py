@@ -251,7 +251,9 @@ def test_what_is_best_over_all_columns_is_what_comes_with_fedssd(design: Design,
     assert means == pytest.approx([60.0, 60.0, 60.0 + 2 * 0.5 / 5, 60.0 + (1.0 - 4 * 2.0) / 5])
     rows = [trial for trial in study.trials("report", Told(says)) if trial.arm == design.columns.name]
     assert [(trial.group, flat(trial.recipe)["fedssd.m_max"]) for trial in rows] == [(c.recipe, 0.1) for c in COLUMNS]
-    seeds = {trial.arm: study.seeds_for(trial) for trial in study.trials("report", Told(says))}
+    trials, of_chosen = study.trials("report", Told(says)), replace(study, pipeline=None)
+    assert {study.seeds_for(trial) for trial in trials} == {(3, 4, 5)}  # of a pipeline beside the chosen one
+    seeds = {trial.arm: of_chosen.seeds_for(trial) for trial in trials}
     more = dict.fromkeys(("fedavg", "fedssd", "fedssd-columns"), (3, 4, 5, 6, 7, 8, 9))  # whether it leads
     assert seeds == dict.fromkeys(seeds, (3, 4, 5)) | more
     found = study.choices(Told(says))

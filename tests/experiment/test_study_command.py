@@ -14,6 +14,7 @@ from fedssd.experiment.study.design import load_design
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trials import BASE
 
+ALONG = ["what", "it", "is", "compared", "with"]
 TINY = ["--scale", "small", "--rounds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
 
 
@@ -55,8 +56,8 @@ def test_a_part_runs_once_and_leaves_records_and_a_page(tmp_path: Path, capsys: 
     assert [row.split() for row in rows] == [
         ["setting", "or", "choice", "label", "arm", "seeds", "finished"],
         ["floor", "fedssd.floor=0.0", "fedssd-0.5", "1", "1", "of", "1"],
-        ["base", "base", "fedavg", "1", "1", "of", "1", "compared", "with"],
-        ["base", "base", "fedssd-0.5", "1", "1", "of", "1", "compared", "with"],
+        ["base", "base", "fedavg", "1", "1", "of", "1", *ALONG],
+        ["base", "base", "fedssd-0.5", "1", "1", "of", "1", *ALONG],
     ]
     assert main([*command, "--out", str(out), "--plan", "--json"]) == 0
     (plan,) = json.loads(capsys.readouterr().out)["parts"]
@@ -82,15 +83,20 @@ def test_a_strength_on_digits_runs_beside_fedavg_on_its_column(
 ) -> None:
     command = ["reproduce", "study", *TINY, "--part", "digits-columns", "--only", "M_max = 0.3", "--only", "#K = 2"]
     out = tmp_path / "out"
-    assert main([*command, "--seeds", "1", "--out", str(out), "--json"]) == 0
+    assert main([*command, "--seeds", "101", "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ran"] == 2
     place = "digits-columns/table2-classes-2"
     assert {str(path.parent.relative_to(out)) for path in out.rglob("summary.json")} == {
-        f"{place}/fedavg/fedavg-1",
-        f"{place}/fedssd.m_max=0.3/fedssd/fedssd-1",
+        f"{place}/fedavg/fedavg-101",
+        f"{place}/fedssd.m_max=0.3/fedssd/fedssd-101",
     }
     page = (out / "study.md").read_text()
-    assert "| `digits-columns` | 35 | 2 | 1 | 1 |\n" in page
+    assert "| `digits-columns` | 35 | 2 | 101 | 1 |\n" in page
+    (row,) = (line for line in page.splitlines() if line.startswith("| #K = 2 |") and line.count("|") == 9)
+    gain = row.split(" | ")[2:]  # of 0.01, 0.03, 0.1, 0.3, 1 and 3
+    assert [cell.strip(" |") for cell in gain[:3] + gain[4:]] == ["–"] * 5
+    assert gain[3] != "–"
+    assert "best over all columns on the tuning seeds" not in page  # of which one was run
     assert (out / "chosen.toml").read_text().count("\n") == 1  # one column of five chooses nothing
 
 
@@ -127,7 +133,7 @@ def test_of_a_run_s_rounds_the_last_alone_is_kept_in_full(tmp_path: Path) -> Non
 
 @pytest.mark.quick
 def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1", "--out", str(tmp_path / "out")]
+    command = ["reproduce", "study", *TINY, "--plan", "--seeds", "1,101", "--out", str(tmp_path / "out")]
     assert main([*command, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["parts"]
     assert [row["part"] for row in rows] == [
@@ -172,7 +178,9 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         ),
         (["--part", "screen", "--only", "floor", "--only", "hed"], "--only expects one of base, head"),
         (["--only", "FedProx", "--only", "#K = 2"], "the parts that have 'FedProx' and '#K = 2': report"),
-        (["--part", "report", "--only", "M_max = 7"], "--only expects one of table2-classes-2"),
+        (["--part", "report", "--only", "M_max = 7"], "--only expects one of #K = 2, #K = 5, δ = 0.1, δ = 0.5, δ = 10"),
+        (["--part", "report", "--only", "#K=7"], "got '#K=7' (did you mean '#K = "),
+        (["--part", "digits-columns", "--seeds", "0"], "done on seeds 100, 101, 102 alone: got 0"),
         (["--part", "screen", "--only", "padding"], "--only expects one of base, head, weight-decay, partial-batch"),
         (["--pipeline", "head=on"], "the study has no pipeline 'head=on': expected one of head=auto,weight_decay=0.0,"),
         (

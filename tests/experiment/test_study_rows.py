@@ -171,6 +171,9 @@ def test_a_departure_of_fedssd_comes_with_fedavg_s_own(study: Study) -> None:
     [
         ("report", "FedSSD, M_max best over all columns", "fedssd-columns"),
         ("digits", "M_max = 1", "fedssd.m_max=1.0"),
+        ("digits", "m_max=1.0", "fedssd.m_max=1"),
+        ("report", "#k=2", "table2-classes-2"),
+        ("best", "lr_decay=0.98", "LR_decay = 0.98"),
         ("digits-columns", "M_max = 0.03", "fedssd.m_max=0.03"),
         ("columns", "M_max = 0.5", "fedssd.m_max=0.5"),
         ("digits-columns", "δ = 10", "table2-dirichlet-10"),

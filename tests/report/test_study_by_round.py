@@ -57,7 +57,7 @@ def test_a_lead_is_looked_at_on_the_way() -> None:
         f"it is not told apart from FedAvg (+0.00 points, 95 % interval {-half:+.2f} to {half:+.2f}, 6 seeds)." in said
     )
     many = "the largest of 42 differences looked at, by split, strength and round"  # two splits, three of M_max, seven
-    assert f"That is {many}; 1 of them are leads told apart from none." in said
+    assert f"That is {many}; 1 of them are leads told apart from zero." in said
     behind = f"(-20.00 [{-20 - half / 10:+.2f}, {-20 + half / 10:+.2f}])"
     assert f"In the end with M_max = 1 it trails FedAvg on δ = 10 {behind}." in said
     assert "In the end" not in short_answer(found)
@@ -65,7 +65,10 @@ def test_a_lead_is_looked_at_on_the_way() -> None:
     short = Page(Study(changes={"rounds": "2"}), Told(lambda trial, seed: 50.0 if trial.part == "digits" else None))
     assert short.blocks["digits"]().startswith("|  | after round | 2 |\n")  # the last, where there is none of those
     level = page(lambda trial, seed: 50.0 if trial.part == "digits" else None)
-    assert "On digits FedSSD leads FedAvg on no column after any of the rounds looked at." in answer(level)
+    assert (
+        "On digits, split as the columns are, FedSSD leads FedAvg on no column after any of the rounds looked at."
+        in answer(level)
+    )
 
 
 def test_the_gain_in_every_round_is_drawn_in_points(tmp_path: Path, write_run: Callable[..., Path]) -> None:

@@ -121,18 +121,21 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     assert f"leads FedAvg ({lead})" in first
     assert not any("**" in paragraph for paragraph in rest)
     clear = " | ".join(["+1.50 [+1.50, +1.50] *"] * len(COLUMNS))
-    assert f"| M_max = 0.01, tuned on δ = 0.5 | 3 | {clear} |\n" in said
+    assert f"| M_max = 0.01 as printed, tuned on δ = 0.5 | 3 | {clear} |\n" in said
     assert f"| M_max = 0.01, weight outside the square | 3 | {clear} |\n" in said
     assert "| the paper prints | – | +3.73 | +1.51 | +0.66 | +2.89 | +0.64 |\n" in said  # 53.37 - 49.64 and so on
     assert "the leads that the paper prints are outside all of these intervals." in said
     assert (
-        "fedssd-decay, the best with FedSSD, reaches 71.90 ± 0.10 (3) and fedavg-decay, the same without it and the "
-        "best without, reaches 70.40 ± 0.10 (3) (the paper's FedSSD: 73.38); "
+        "fedssd-decay, the best with FedSSD, reaches 71.90 ± 0.10 (3) and fedavg-decay, the same without FedSSD and "
+        "the best without, reaches 70.40 ± 0.10 (3) (the paper's FedSSD: 73.38); "
         f"what of it is FedSSD's, fedssd-decay less fedavg-decay: {lead}." in said
     )
-    assert "FedSSD less FedAvg after 100 rounds, with the pipeline chosen on FedAvg: points [95 %]" in said
+    assert (
+        "FedSSD less FedAvg after 100 rounds, with the pipeline chosen on FedAvg, which is the base recipe: points"
+        in said
+    )
     short = short_answer(found)
-    assert f"| M_max = 0.01, tuned on δ = 0.5 | 3 | {clear} |\n| the paper prints | – | +3.73 | " in short
+    assert f"| M_max = 0.01 as printed, tuned on δ = 0.5 | 3 | {clear} |\n| the paper prints | – | +3.73 | " in short
     assert "outside the square |" not in short
     assert found.blocks["profile"]().count("**chosen**") == 1
     assert found.blocks["tuning"]().count("**chosen**") == len(found.study.design.grids) + len(
@@ -149,6 +152,19 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – |\n" in changed
     assert "paper %" not in changed  # which has no such epochs
     assert "paper %" in Page(Study(changes={"device": "cpu"}), Told(says)).blocks["report"]()
+
+
+def test_the_answer_says_what_the_chosen_pipeline_has_that_the_base_has_not() -> None:
+    published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
+    closest = label(Study().candidates()[2])
+    assert closest == "head=auto,weight_decay=1e-05,augment=moon,partial_batch=keep"
+
+    def says(trial: Trial, _: int) -> float | None:
+        return published[trial.group] + (trial.label != closest) if trial.part == "profile" else 60.0
+
+    but_for = "with the pipeline chosen on FedAvg, which is the base recipe but for `weight_decay=1e-05`: points"
+    for said in (answer(page(says)), short_answer(page(says))):
+        assert but_for in said
 
 
 def test_fedssd_stands_beside_every_other_method_on_the_seeds_both_have() -> None:
@@ -221,7 +237,7 @@ def test_until_the_chosen_pipeline_is_reported_another_stands_in_and_is_named(tu
     missing = f"with `{label(other)}` (with the pipeline chosen on FedAvg: not run yet): points"
     for said in (answer(found), short_answer(found)):
         assert missing in said
-        assert "| M_max = 0.01, tuned on δ = 0.5 | 7 | +2.00 [+2.00, +2.00] * |" in said
+        assert "| M_max = 0.01 as printed, tuned on δ = 0.5 | 7 | +2.00 [+2.00, +2.00] * |" in said
     stands_in = f"With `{label(other)}`; with the chosen pipeline not run yet.\n\n"
     methods, _, strengths = found.blocks["advice"]().partition("- **How strong**")
     assert methods.startswith(f"{stands_in}- **Which method**")
@@ -246,8 +262,8 @@ def test_a_composition_is_held_against_the_same_without_fedssd() -> None:
     found = page(says)
     said = answer(found)
     assert (
-        "fedssd+scaffold-decay, the best with FedSSD, reaches 74.00 ± 0.00 (3), scaffold-decay, the same without it, "
-        "reaches 73.00 ± 0.00 (3) and moon-decay, the best without it, reaches 73.50 ± 0.00 (3)" in said
+        "fedssd+scaffold-decay, the best with FedSSD, reaches 74.00 ± 0.00 (3), scaffold-decay, the same without "
+        "FedSSD, reaches 73.00 ± 0.00 (3) and moon-decay, the best without FedSSD, reaches 73.50 ± 0.00 (3)" in said
     )
     assert "; what of it is FedSSD's, fedssd+scaffold-decay less scaffold-decay: +1.00 points" in said
     assert "; fedssd+scaffold-decay less moon-decay: +0.50 points" in said
@@ -275,12 +291,15 @@ def test_while_the_best_is_not_reported_the_tuning_seeds_say_what_fedssd_adds_to
 
     found = page(says)
     half = T2 * 0.1 / 3**0.5
-    said, alone = answer(found), "scaffold-decay, the same without it and the best without, reaches 73.00 ± 0.00 (3)"
+    said, alone = (
+        answer(found),
+        "scaffold-decay, the same without FedSSD and the best without, reaches 73.00 ± 0.00 (3)",
+    )
     assert (
         f"fedssd+scaffold-decay, the best with FedSSD, is {NOT_RUN} and {alone} (the paper's FedSSD: 73.38). " in said
     )
     assert (
-        "On the tuning seeds fedssd+scaffold-decay less scaffold-decay, with the same value: "
+        "On the tuning seeds fedssd+scaffold-decay less scaffold-decay, both with `lr_decay=0.97`: "
         f"+0.20 points, 95 % interval {0.2 - half:+.2f} to {0.2 + half:+.2f}, 3 seeds.\n" in said
     )
     text = found.blocks["compositions"]()

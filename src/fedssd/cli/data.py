@@ -67,9 +67,8 @@ def _prepare(args: argparse.Namespace) -> int:
     from fedssd.data import sources
 
     started = time.monotonic()
-    if args.source is not None:
-        for remark in sources.remarks(args.name, args.source.expanduser()):
-            print(f"note: {remark}", file=sys.stderr)
+    for remark in sources.remarks(args.name, args.source and args.source.expanduser()):
+        print(f"note: {remark}", file=sys.stderr)
     path = sources.prepare(args.name, args.source, None if args.quiet else ProgressLines())
     dataset = sources.load(args.name)
     print(

@@ -34,14 +34,17 @@ def check(study: Study, part: str, only: Sequence[str]) -> None:
     if not only:
         return
     trials = {one: study.possible(one) for one in (PARTS if part == EVERYTHING else (part,))}
-    known = list(dict.fromkeys(trial.group for found in trials.values() for trial in found))
+    known = _known([trial for found in trials.values() for trial in found])
     for name in only:
         if _having([name], trials, study):
             continue
         if part == EVERYTHING:
             raise UsageError(f"fedssd reproduce: --only {name!r} is in no part of the study{perhaps(name, known)}")
         listed = ", ".join(known)
-        raise UsageError(f"fedssd reproduce: --only expects one of {listed}, or a label or arm of theirs, got {name!r}")
+        raise UsageError(
+            f"fedssd reproduce: --only expects one of {listed}, or a label or arm of theirs, got {name!r}"
+            f"{perhaps(name, known)}"
+        )
     having = _having(only, trials, study)
     if not having:
         where = "the study" if part == EVERYTHING else f"part {part!r}"
@@ -55,6 +58,13 @@ def _having(only: Sequence[str], trials: dict[str, list[Trial]], study: Study) -
     from fedssd.report.row_names import named
 
     return [one for one, found in trials.items() if named(only, found, study.design, any_strength=True)]
+
+
+def _known(trials: Sequence[Trial]) -> list[str]:
+    """The groups of these trials, columns as the page calls them."""
+    from fedssd.report.row_names import group_shown
+
+    return list(dict.fromkeys(group_shown(trial.group) for trial in trials))
 
 
 def _said(only: Sequence[str]) -> str:
@@ -72,6 +82,6 @@ def chosen(study: Study, part: str, results: Results, only: Sequence[str]) -> Ch
         trials += study.optional(part)
     wanted = named(only, trials, study.design)
     if not wanted:
-        known = ", ".join(dict.fromkeys(trial.group for trial in trials))
+        known = ", ".join(_known(trials))
         raise UsageError(f"fedssd reproduce: --only {_said(only)} is not among what the part has to run: {known}")
     return Chosen(wanted, [one for one in study.with_compared(wanted, trials) if one not in wanted])

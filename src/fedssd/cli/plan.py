@@ -57,12 +57,14 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _listed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each, in columns; what is named first, then what it is compared with."""
+    from fedssd.report.row_names import group_shown
+
     cells = [
         [
-            *(row[key] for key in ("setting", "label", "arm")),
+            *(group_shown(row["setting"]), row["label"], row["arm"]),
             ", ".join(map(str, row["seeds"])),
             f"{row['finished']} of {len(row['seeds'])}",
-            "compared with" if row["comes_along"] else "",
+            "what it is compared with" if row["comes_along"] else "",
         ]
         for row in rows
     ]

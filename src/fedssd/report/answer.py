@@ -8,7 +8,7 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, THEIRS
+from fedssd.experiment.study.design import OURS, THEIRS, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import Best, Evidence
@@ -26,6 +26,7 @@ from fedssd.report.wording import (
     listed,
     published_lead,
     published_leads,
+    rounds_of,
     seeds_of,
     size,
     spread,
@@ -49,8 +50,7 @@ def answer(evidence: Evidence) -> str:
     first = " ".join([_in_short(evidence), base])
     shown = evidence.reported
     second = " ".join([_beside_the_paper(evidence), *_added(shown), *_how_soon(shown), *_why(shown)])
-    third = " ".join([digits, _everywhere_on_digits(evidence)])
-    paragraphs = [first, columns, second, _beside_the_others(evidence), third, best]
+    paragraphs = [first, columns, second, _beside_the_others(evidence), digits, best]
     return _said(evidence, [base, columns, digits, best], paragraphs)
 
 
@@ -67,8 +67,8 @@ def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
     on = f"{STAND_IN}. " if evidence.study.small else ""
     if not any(parts):
         return (
-            f"{on}**{NOT_RUN.capitalize()}.** The design is fixed and the runs are not made: whether FedSSD leads, "
-            "when and by how much is not known here yet.\n"
+            f"{on}**{NOT_RUN.capitalize()}.** Of the parts that report there is nothing here: whether FedSSD leads, "
+            "when and by how much these runs do not say.\n"
         )
     rest = [part for part, sentence in zip(PARTS, parts, strict=True) if not sentence]
     missing = f"{NOT_RUN.capitalize()}: {', '.join(rest)}." if rest else ""
@@ -114,7 +114,7 @@ def _base(evidence: Evidence) -> str:
     held = {name: holds(lead, paper or 0.0) for name, lead in found.items() if lead.half_width is not None}
     verdicts = f" {published_lead(paper, held)}" if paper is not None and held else ""
     rounds = evidence.study.bases("confirm")[0].recipe.rounds
-    return f"Over {rounds} rounds of our base recipe, {listed(said)}.{verdicts}"
+    return f"Over {rounds_of(rounds)} of our base recipe, {listed(said)}.{verdicts}"
 
 
 def _tuned_leads(evidence: Evidence) -> dict[str, Rival]:
@@ -139,7 +139,7 @@ def _on_columns(all_of_it: Evidence, brief: bool = False) -> str:
         rows.append(["the paper prints", "–", *(f"{lead:+.2f}" for lead in printed)])
     rounds = evidence.study.reported(evidence.home, OURS, settled).recipe.rounds
     caption = (
-        f"FedSSD less FedAvg after {rounds} rounds, {_with_pipeline(all_of_it)}: points [95 %], paired by seed; "
+        f"FedSSD less FedAvg after {rounds_of(rounds)}, {_with_pipeline(all_of_it)}: points [95 %], paired by seed; "
         "*: the interval leaves out zero."
     )
     return f"{caption}\n\n{table(('FedSSD with', 'seeds', *(column.title for column in COLUMNS)), rows)}"
@@ -149,9 +149,10 @@ def _fedssds(evidence: Evidence, settled: Settled, brief: bool) -> dict[str, dic
     """FedSSD in each of its guises that are reported, by what sets it apart: less FedAvg, by column's title."""
     design, study = evidence.study.design, evidence.study
     ours = design.columns
-    found = {f"{strength(settled.strengths[ours.key])}, tuned on {evidence.home.title}": OURS}
+    tuned = settled.strengths[ours.key]
+    found = {f"{strength(tuned)}{_as_printed(tuned)}, tuned on {evidence.home.title}": OURS}
     if ours.name in study.names_reported(settled) and settled.everywhere is not None:
-        found[f"{strength(settled.everywhere)}, best over all columns"] = ours.name
+        found[f"{strength(settled.everywhere)}{_as_printed(settled.everywhere)}, best over all columns"] = ours.name
     if not brief:
         variants = [one for one in design.variants if one.method == OURS]
         found |= {_apart(one.title, settled.variants[one.name]): one.name for one in variants}
@@ -160,6 +161,10 @@ def _fedssds(evidence: Evidence, settled: Settled, brief: bool) -> dict[str, dic
         if (own := other.settled) is not None and (known := other.reported_leads(OURS, own)):
             leads[f"{strength(own.strengths[ours.key])}, tuned and run with {code(other.pipeline)}"] = known
     return leads
+
+
+def _as_printed(value: float) -> str:
+    return " as printed" if value == printed_strengths("cifar10", (OURS,))[OURS]["m_max"] else ""
 
 
 def _apart(title: str, value: float) -> str:
@@ -233,25 +238,21 @@ def _beside_the_others(all_of_it: Evidence) -> str:
 def _with_pipeline(evidence: Evidence) -> str:
     shown = evidence.reported
     if shown is evidence:
-        return "with the pipeline chosen on FedAvg"
+        return f"with the pipeline chosen on FedAvg{_but_for(evidence)}"
     return f"with {code(shown.pipeline)} (with the pipeline chosen on FedAvg: {NOT_RUN})"
+
+
+def _but_for(evidence: Evidence) -> str:
+    """What the chosen pipeline has that the base has not."""
+    base = evidence.study.bases("confirm")[0].recipe
+    other = {key: value for key, value in (evidence.paper or {}).items() if getattr(base, key) != value}
+    return f", which is the base recipe{f' but for {code(label(other))}' if other else ''}"
 
 
 def _leads_everywhere(evidence: Evidence, settled: Settled) -> dict[str, Rival]:
     """With the strength that is best over all columns, where that is another than the first column's."""
     name = evidence.study.design.columns.name
     return evidence.reported_leads(name, settled) if name in evidence.study.names_reported(settled) else {}
-
-
-def _everywhere_on_digits(evidence: Evidence) -> str:
-    """The strength that is best over all columns of digits, which is their recipe's unless recipes are changed."""
-    best = evidence.study.everywhere(evidence.results, "digits-columns")
-    if best is None:
-        return ""
-    rounds = evidence.study.rounds_of("digits-columns")
-    recipe = ", and is in their recipe" if evidence.beside_the_paper else ""
-    said = f"Over all columns of digits M_max = {best:g} is the best on the tuning seeds"
-    return f"{said}, after {rounds} rounds{recipe}."
 
 
 def _why(evidence: Evidence) -> list[str]:
@@ -302,4 +303,5 @@ def _while_choosing(evidence: Evidence, best: Best) -> str:
     gain = evidence.fedssd_adds(best.ours)
     if not gain.gains:
         return ""
-    return f" On the tuning seeds {best.ours.arm} less {best.control.arm}, with the same value: {size(gain)}."
+    both = f"{best.ours.arm} less {best.control.arm}, both with {code(best.ours.label)}"
+    return f" On the tuning seeds {both}: {size(gain)}."

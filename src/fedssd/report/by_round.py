@@ -19,9 +19,10 @@ from fedssd.report.paired import Rival
 from fedssd.report.plots import Page, Plot, drawn, seeds
 from fedssd.report.row_names import strength
 from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, interval, leads, listed, seeds_of, spread
+from fedssd.report.wording import NOT_RUN, interval, leads, listed, rounds_of, seeds_of, spread
 
 LIKE = ("fedcad", "moon", "fedcurv", "fedssd", "fedntd")  # whose colours the columns' lines have, in their order
+ON_DIGITS = "On digits, split as the columns are,"
 DASHED = ".c0, .c1 { stroke-dasharray: 6 4 }"  # the columns by classes a client
 
 
@@ -105,31 +106,46 @@ def _gains(evidence: Evidence, pair: Pair) -> dict[int, list[float]]:
 
 
 def said_of_digits(evidence: Evidence, brief: bool = False) -> str:
-    """Where and when FedSSD leads most, what is left of that at the end, and unless brief, where else it is apart."""
-    found = {
+    """Where and when FedSSD leads most, what is left of that at the end, and unless brief, where else it is apart.
+
+    It is asked of the strength that was chosen on other seeds, if there is one, and else of all that are reported.
+    """
+    every = {
         (pair.name, pair.column.title): by for pair in _pairs_of_digits(evidence) if (by := _by_round(evidence, pair))
     }
-    if not found:
+    if not every:
         return ""
+    best = evidence.best_on_digits
+    found = {} if best is None else {place: by for place, by in every.items() if place[0] == strength(best)}
+    opening = f"{_chosen_on_digits(evidence, best)} With it" if best is not None and found else ON_DIGITS
+    ends = [] if brief else _ends({place: by[max(by)] for place, by in every.items()})
+    return " ".join([f"{opening} {_leads_most(found or every, alone=bool(found))}", *ends])
+
+
+def _chosen_on_digits(evidence: Evidence, best: float) -> str:
+    rounds, recipe = evidence.study.rounds_of("digits-columns"), ", and is in their recipe"
+    where = recipe if evidence.beside_the_paper else ""
+    return f"{ON_DIGITS} {strength(best)} is the best over all columns on the tuning seeds, by round {rounds}{where}."
+
+
+def _leads_most(found: Mapping[tuple[str, str], Mapping[int, Rival]], alone: bool) -> str:
+    """The largest lead that is told apart; ``alone``: all are of one strength, which has been named."""
     ahead = [
         (fmean(lead.gains), place, after)
         for place, by in found.items()
         for after, lead in by.items()
         if lead.clear and fmean(lead.gains) > 0
     ]
-    said = "On digits FedSSD leads FedAvg on no column after any of the rounds looked at."
-    if ahead:
-        _, most, after = max(ahead, key=lambda one: one[0])
-        last = max(found[most])
-        end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
-        count = sum(map(len, found.values()))
-        said = (
-            f"On digits, split as the columns are, FedSSD leads most on {most[1]} with {most[0]}: after {after} rounds "
-            f"it {leads(found[most][after])}{end}. That is the largest of {count} differences looked at, by split, "
-            f"strength and round; {len(ahead)} of them are leads told apart from none."
-        )
-    ends = [] if brief else _ends({place: by[max(by)] for place, by in found.items()})
-    return " ".join([said, *ends])
+    if not ahead:
+        return "FedSSD leads FedAvg on no column after any of the rounds looked at."
+    _, most, after = max(ahead, key=lambda one: one[0])
+    last, by = max(found[most]), "split and round" if alone else "split, strength and round"
+    end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
+    return (
+        f"FedSSD leads most on {most[1]}{'' if alone else f' with {most[0]}'}: after {rounds_of(after)} it "
+        f"{leads(found[most][after])}{end}. That is the largest of {sum(map(len, found.values()))} differences looked "
+        f"at, by {by}; {len(ahead)} of them are leads told apart from zero."
+    )
 
 
 def _ends(found: Mapping[tuple[str, str], Rival]) -> list[str]:

@@ -9,7 +9,7 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival, pair
-from fedssd.report.wording import NOT_RUN, code, interval, spread, verdict
+from fedssd.report.wording import NOT_RUN, code, interval, rounds_of, spread, verdict
 
 
 def lead(evidence: Evidence) -> str:
@@ -120,4 +120,4 @@ def last_or_best(evidence: Evidence) -> str:
         "gain over FedAvg, last",
         "gain over FedAvg, best",
     )
-    return f"Over {bases[THEIRS].recipe.rounds} rounds.\n\n" + table(heads, rows)
+    return f"Over {rounds_of(bases[THEIRS].recipe.rounds)}.\n\n" + table(heads, rows)

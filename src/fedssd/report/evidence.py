@@ -36,8 +36,8 @@ class Best(NamedTuple):
         """Each once, with what it is."""
         first = (self.ours, "the best with FedSSD")
         if self.control == self.rival:
-            return [first, (self.control, "the same without it and the best without")]
-        return [first, (self.control, "the same without it"), (self.rival, "the best without it")]
+            return [first, (self.control, "the same without FedSSD and the best without")]
+        return [first, (self.control, "the same without FedSSD"), (self.rival, "the best without FedSSD")]
 
     @property
     def differences(self) -> list[tuple[Trial, Trial]]:
@@ -156,6 +156,14 @@ class Evidence:
         """FedSSD's lead on those seeds alone that were added after the others had been looked at, by column's title."""
         added = () if self.study.reporting else self.study.design.more_seeds
         return self.reported_leads(OURS, settled, added)
+
+    @property
+    def best_on_digits(self) -> float | None:
+        """FedSSD's strength that is best over all columns of digits, as far as these runs say it."""
+        part = "digits-columns"
+        best = self.study.everywhere(self.results, part)
+        known = best is not None and self.study.over_columns(best, {}, self.results, part) is not None
+        return best if known else None
 
     def over_fedssd(self, name: str, column: Column, settled: Settled) -> Rival:
         """Another method or variant less FedSSD on a column, each as reported."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fedssd.experiment.study.design import OURS, Design, label
@@ -17,6 +18,11 @@ def titles(design: Design) -> dict[str, str]:
     return NAMES | variants | strengths | {column.recipe: column.title for column in COLUMNS}
 
 
+def group_shown(group: str) -> str:
+    """A column by its title; choices and compositions are called what they are."""
+    return next((column.title for column in COLUMNS if column.recipe == group), group)
+
+
 def strength(value: float) -> str:
     """One of FedSSD's strengths."""
     return f"M_max = {value:g}"
@@ -25,16 +31,21 @@ def strength(value: float) -> str:
 def named(names: Sequence[str], trials: Sequence[Trial], design: Design, any_strength: bool = False) -> list[Trial]:
     """Those that go by all of these names: of a choice, setting, composition, label or arm, or what a page calls it.
 
-    Letters may be of either case. ``any_strength``: where what was found is made up, FedSSD goes by all its strengths.
+    Case, blanks and a ``.0`` do not matter. ``any_strength``: where what was found is made up, FedSSD goes by all its
+    strengths.
     """
-    known, wanted = titles(design), {name.casefold() for name in names}
+    known, wanted = titles(design), {_plain(name) for name in names}
 
     def own(trial: Trial) -> set[str]:
         words = (trial.group, trial.label, trial.arm)
         said = (*words, *(known.get(one, one) for one in words), *_strengths(trial, design, any_strength))
-        return {one.casefold() for one in said}
+        return {_plain(one) for one in said}
 
     return [trial for trial in trials if wanted <= own(trial)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"(?<=\d)\.0(?!\d)", "", "".join(name.split()).casefold())
 
 
 def _strengths(trial: Trial, design: Design, any_strength: bool) -> list[str]:

@@ -104,7 +104,7 @@ class Page(Evidence):
         """How much of every part has been run."""
         rows = []
         for part in PARTS:
-            seeds = ", ".join(map(str, self.study.seeds_of(part)))
+            seeds = ", ".join(map(str, self.study.seeds_of(part))) or "–"
             row = [f"`{part}`", "–", "–", seeds, str(self.study.rounds_of(part))]
             least = ""
             try:
@@ -160,7 +160,9 @@ def write_study(page: Page, out: Path) -> list[Path]:
     blocks = [f"## {title}\n\n{page.blocks[name]()}" for name, title in TITLES.items()]
     texts = {"study.md": "".join(opening) + "\n".join(blocks)}
     if study.pipeline is None:  # else it was named, not chosen
-        origin = "written from the runs beside it and those it reused"
+        origin = (
+            "written from the runs beside it and those it reused; what these do not decide is as it comes with fedssd"
+        )
         texts["chosen.toml"] = study.choices(page.results).to_toml(origin)
     runs = page.runs()
     texts |= {"mechanism.csv": mechanism.as_csv(runs)} if runs else {}

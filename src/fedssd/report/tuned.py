@@ -100,7 +100,7 @@ def columns(evidence: Evidence, part: str = "columns") -> str:
         tried = [study.on_column(column, value, paper, part) for value in ours.values]
         gains = [interval(evidence.over_fedavg(trial)) for trial in tried]
         rows.append([column.title, spread(list(evidence.found(base).values())), *gains])
-    if not any_run(rows, 2):
+    if not any(any_run(rows, place) for place in range(1, len(rows[0]))):
         return f"{NOT_RUN.capitalize()}.\n"
     base_mean, *means = (study.over_columns(v, paper, evidence.results, part) for v in (None, *ours.values))
     if base_mean is not None:
@@ -203,13 +203,13 @@ def compositions(evidence: Evidence) -> str:
             mark = chosen_mark(one.values, value) if chosen.get(one.name) == value else ""
             adds = "–" if one.is_control else interval(evidence.fedssd_adds(trial))
             rows.append([one.name, code(trial.label) + mark, spread(list(evidence.found(trial).values())), adds])
-    if not any_run(rows, 2):
+    reported = _best_rows(evidence)
+    if not any_run(rows, 2) and not any_run(reported, 3):
         return f"{NOT_RUN.capitalize()}.\n"
     parts = [
         f"All with {code(label(evidence.study.design.composed))}, whatever the pipeline has.\n",
         table(("composition", "value", "accuracy % on the tuning seeds", "less the same without FedSSD [95 %]"), rows),
     ]
-    reported = _best_rows(evidence)
     heads = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
     return "\n".join([*parts, table(heads, reported) if reported else f"The best: {NOT_RUN}.\n"])
 

@@ -96,6 +96,11 @@ def seeds_of(found: Sequence[Rival]) -> str:
     return f"{said} seed{'' if counts == [1] else 's'}"
 
 
+def rounds_of(count: int) -> str:
+    """``1 round``, ``20 rounds``."""
+    return f"{count} round{'' if count == 1 else 's'}"
+
+
 def stands_on(found: Mapping[str, Rival], every: int = 0) -> str:
     """The verdicts alone: ``leads FedAvg on a and b and trails it on c``; one for ``every`` column is said as one."""
     where: dict[str, list[str]] = {}

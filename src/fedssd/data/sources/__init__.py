@@ -114,19 +114,29 @@ def _prepared(source: Source) -> Dataset:
 
 
 def prepare(name: str, source: Path | None = None, progress: Progress | None = None) -> Path:
-    """Read an official archive or folder (downloaded if none is given) into the cache; returns the file of arrays."""
+    """Read an official archive or folder into the cache; returns the file of arrays.
+
+    Where none is given it is downloaded, unless a sound copy is in the cache already.
+    """
     entry = SOURCES.get(name)
     if entry is None or entry.read is None:
         fetched = [known for known, candidate in SOURCES.items() if candidate.read is not None]
         why = "needs no preparing" if entry is not None else f"is not known{perhaps(name, fetched)}"
         raise UserError(f"expected one of {', '.join(fetched)} to prepare, got {name!r}, which {why}")
+    if source is None and cache.is_sound(name):
+        return cache.arrays_path(name)
     path = source or download(entry.origin, cache.folder() / "downloads" / entry.archive, entry.md5, name, progress)
     return cache.save(entry.read(path.expanduser(), progress))
 
 
-def remarks(name: str, path: Path) -> list[str]:
-    """What a user should know about an archive they brought: that it is not bit for bit the official one."""
+def remarks(name: str, path: Path | None) -> list[str]:
+    """What a user should know: that an archive they brought is not the official one, or that nothing will be read."""
     entry = SOURCES.get(name)
+    if path is None and cache.is_sound(name):
+        where = cache.arrays_path(name)
+        return [f"{name} is prepared already; to have it read anew give --from PATH, or delete {where}"]
+    if path is None:
+        return []
     if entry is None or not entry.md5 or not path.is_file():
         return []
     found = md5_of(path)

@@ -40,6 +40,14 @@ def is_prepared(name: str) -> bool:
     return arrays_path(name).is_file() and sidecar_path(name).is_file()
 
 
+def is_sound(name: str) -> bool:
+    """Whether a dataset is in the cache and what it was when it was put there."""
+    try:
+        return is_prepared(name) and bool(load(name))
+    except UserError:
+        return False
+
+
 def save(dataset: Dataset) -> Path:
     """Put a dataset into the cache; a reader sees the old one or the new one, never half of one."""
     from safetensors import SafetensorError

@@ -115,6 +115,10 @@ class Design:
         """All seeds that choices are made on; digits have their own."""
         return (*self.tuning, *(seed for seed in self.digits.tuning if seed not in self.tuning))
 
+    def chosen_on(self, part: str) -> tuple[int, ...]:
+        """The seeds that a part chooses on."""
+        return self.digits.tuning if part == "digits-columns" else self.tuning
+
     def variant(self, name: str) -> Tuned:
         """The variant of that name."""
         return next(one for one in self.variants if one.name == name)
@@ -162,17 +166,18 @@ class Design:
             raise UserError(
                 f"the study runs every seed once: expected different seeds, got {','.join(map(str, seeds))}"
             )
-        chosen_on = ", ".join(map(str, self.choosing))
         shared = [seed for seed in seeds if seed in self.choosing]
         if part in REPORTING and shared:
+            chosen_on = ", ".join(map(str, self.choosing))
             raise UserError(
                 f"part {part!r} reports, and choices are made on seeds {chosen_on}: expected other seeds, such as "
                 f"{','.join(map(str, self.reporting))}, got {','.join(map(str, shared))}"
             )
-        others = [seed for seed in seeds if seed not in self.choosing]
+        others = [seed for seed in seeds if seed not in self.chosen_on(part)]
         if part not in REPORTING and others:
+            own = ", ".join(map(str, self.chosen_on(part)))
             raise UserError(
-                f"part {part!r} chooses, which is done on seeds {chosen_on} alone: got {','.join(map(str, others))}"
+                f"part {part!r} chooses, which is done on seeds {own} alone: got {','.join(map(str, others))}"
             )
 
 

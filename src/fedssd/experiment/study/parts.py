@@ -28,7 +28,8 @@ class Study(Choices):
         """
         choosing = tuple(seed for seed in seeds if seed in self.design.choosing)
         others = tuple(seed for seed in seeds if seed not in self.design.choosing)
-        if part != EVERYTHING and not (others if part in REPORTING else choosing):
+        own = others if part in REPORTING else [seed for seed in choosing if seed in self.design.chosen_on(part)]
+        if part != EVERYTHING and not own:
             self.design.refuse_seeds(part, seeds)
         return replace(self, tuning=choosing or None, reporting=others or None)
 
@@ -39,7 +40,7 @@ class Study(Choices):
             return (part,)
         named = self.tuning is not None or self.reporting is not None
         own = {True: self.reporting, False: self.tuning}
-        return tuple(one for one in PARTS if not named or own[one in REPORTING] is not None)
+        return tuple(one for one in PARTS if not named or (own[one in REPORTING] and self.seeds_of(one)))
 
     def with_pipeline(self, name: str) -> Study:
         """The study with one of the profile's pipelines, whichever is chosen."""
@@ -77,7 +78,10 @@ class Study(Choices):
             {one.name: one.values[0] for one in self.design.variants},
             {data: {self.design.columns.key: self.design.columns.values[-1]}},
         )
-        return replace(self, chosen=made_up).trials(part, Results([]))
+        found = replace(self, chosen=made_up)
+        if part == "best":  # any composition, with any of its values
+            return [replace(trial, part=part) for trial in found.trials("compose", Results([]))]
+        return found.trials(part, Results([]))
 
     def _screen(self, results: Results) -> list[Trial]:
         return [*self.bases("screen"), *(t for c in self.design.choices for t in self.departures("screen", c))]

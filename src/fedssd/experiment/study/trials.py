@@ -51,13 +51,15 @@ class Trials:
     design: Design = field(default_factory=load_design)
     small: bool = False
     changes: Mapping[str, str] = field(default_factory=dict)  # ``rounds`` and others, in every recipe
-    tuning: tuple[int, ...] | None = None  # in place of the design's seeds
+    tuning: tuple[int, ...] | None = None  # in place of the design's seeds; a part has those that it chooses on
     reporting: tuple[int, ...] | None = None
     chosen: Chosen = field(default_factory=Chosen)  # of which what the design has stands where no results say otherwise
     pipeline: Changes | None = None  # in place of the one that is chosen
 
     def __post_init__(self) -> None:
-        self.design.refuse_seeds("tune", self.tuning or ())
+        on_digits = [seed for seed in self.tuning or () if seed in self.design.digits.tuning]
+        self.design.refuse_seeds("digits-columns", tuple(on_digits))
+        self.design.refuse_seeds("tune", tuple(seed for seed in self.tuning or () if seed not in on_digits))
         self.design.refuse_seeds("report", self.reporting or ())
         self.design.refuse_changes(self.changes)
         self.rounds_of(PARTS[0])  # or a change that no recipe can have would be found when a part is planned
@@ -66,7 +68,8 @@ class Trials:
         """On which seeds a part runs."""
         if part in REPORTING:
             return self.reporting or self.design.reporting
-        return self.tuning or (self.design.digits.tuning if part == "digits-columns" else self.design.tuning)
+        own = self.design.chosen_on(part)
+        return own if self.tuning is None else tuple(seed for seed in self.tuning if seed in own)
 
     def rounds_of(self, part: str) -> int:
         """How many rounds its runs have."""
@@ -77,7 +80,7 @@ class Trials:
         if trial.part == "digits" and self.reporting is None:
             return self.design.digits.seeds
         at_base = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
-        more = at_base or (trial.part == "report" and trial.arm in self.design.more_reported)
+        more = at_base or (trial.part == "report" and trial.arm in self.design.more_reported and self.pipeline is None)
         return (*self.seeds_of(trial.part), *(self.design.more_seeds if more and not self.reporting else ()))
 
     def seeds_read(self, trial: Trial) -> tuple[int, ...]:
