@@ -148,6 +148,7 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
             f"| fedssd-decay | {role} | `lr_decay=0.97` | 71.90 ± 0.10 (3) | fedssd-decay less {rival} | +1.50 [+1.50,"
         )
         assert row in text
+    assert "| M_max = 0.01, tuned on δ = 0.5 | 3 |" in answer(Page(Study(changes={"epochs": "1"}), Told(says)))
     changed = Page(Study(changes={"epochs": "1"}), Told(says)).blocks["report"]()
     assert "| FedSSD | 71.90 ± 0.10 (3) | +1.50 [+1.50, +1.50] * | – | – |\n" in changed
     assert "paper %" not in changed  # which has no such epochs
