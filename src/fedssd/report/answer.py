@@ -286,26 +286,29 @@ def _right(evidence: Evidence, column: Column, settled: Settled) -> float:
 
 
 def _best(evidence: Evidence) -> str:
+    """What the compositions reach that are reported, first the best with FedSSD, or last that it has not been run."""
     best = evidence.best()
-    found = [] if best is None else [(t.arm, role, list(evidence.found(t).values())) for t, role in best.roles]
-    if best is None or not any(values for *_, values in found):
+    found = {} if best is None else {trial.arm: list(evidence.found(trial).values()) for trial, _ in best.roles}
+    if best is None or not any(found.values()):
         return ""
-    said = [
-        f"{name}, {role}, {f'reaches {spread(values)}' if values else f'is {NOT_RUN}'}" for name, role, values in found
-    ]
+    roles = {trial.arm: role for trial, role in best.roles}
+    if not found[best.ours.arm] and best.control == best.rival:
+        roles[best.rival.arm] = "the best without FedSSD"  # the same as what, is not said before it
+    said = [f"{name}, {roles[name]}, reaches {spread(values)}" for name, values in found.items() if values]
     printed = evidence.home.published[OURS].accuracy
     paper = f" (the paper's FedSSD: {printed:.2f})" if evidence.beside_the_paper else ""
     less = ""
     for ours, theirs in best.differences:
         gain, part = evidence.against(ours, theirs), "what of it is FedSSD's, " if theirs == best.control else ""
         less += f"; {part}{ours.arm} less {theirs.arm}: {size(gain)}" if gain.gains else ""
-    return f"Of the compositions tried, {listed(said)}{paper}{less}.{'' if less else _while_choosing(evidence, best)}"
+    rest = [_unreported(evidence, best, name) for name, values in found.items() if not values]
+    return " ".join([f"Of the compositions tried, {listed(said)}{paper}{less}.", *rest])
 
 
-def _while_choosing(evidence: Evidence, best: Best) -> str:
-    """What FedSSD adds to its composition on the tuning seeds, for as long as the others do not say."""
+def _unreported(evidence: Evidence, best: Best, name: str) -> str:
+    """That a composition is not reported; of the one with FedSSD what the tuning seeds say FedSSD adds to it."""
+    roles = {trial.arm: role for trial, role in best.roles}
     gain = evidence.fedssd_adds(best.ours)
-    if not gain.gains:
-        return ""
-    both = f"{best.ours.arm} less {best.control.arm}, both with {code(best.ours.label)}"
-    return f" On the tuning seeds {both}: {size(gain)}."
+    both = f"on the tuning seeds, less {best.control.arm}, both with {code(best.ours.label)}: {size(gain)}"
+    known = f"; {both}" if name == best.ours.arm and gain.gains else ""
+    return f"{name}, {roles[name]}, is {NOT_RUN} on the reported seeds{known}."

@@ -36,7 +36,7 @@ class Best(NamedTuple):
         """Each once, with what it is."""
         first = (self.ours, "the best with FedSSD")
         if self.control == self.rival:
-            return [first, (self.control, "the same without FedSSD and the best without")]
+            return [first, (self.control, "the same without FedSSD, which is the best without")]
         return [first, (self.control, "the same without FedSSD"), (self.rival, "the best without FedSSD")]
 
     @property
