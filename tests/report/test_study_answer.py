@@ -156,6 +156,10 @@ def test_while_the_best_is_not_reported_the_tuning_seeds_say_what_fedssd_adds_to
     gain = f"+0.20 [{0.2 - half:+.2f}, {0.2 + half:+.2f}]"
     assert f"| fedssd+scaffold-decay | `lr_decay=0.99` | 73.20 ± 0.10 (3) | {gain} |" in text
     assert "| scaffold-decay | `lr_decay=0.99` | 73.00 ± 0.00 (3) | – |" in text
+    untuned = Page(
+        Study(chosen=found.study.choices(found.results)), Told(lambda *one: says(*one) if one[1] > 2 else None)
+    )
+    assert f"the best with FedSSD, is {NOT_RUN} on the reported seeds.\n" in answer(untuned)
     both = page(lambda trial, seed: says(trial, seed) or 74.0)
     assert "on the tuning seeds" not in answer(both)
 

@@ -307,8 +307,10 @@ def _best(evidence: Evidence) -> str:
 
 def _unreported(evidence: Evidence, best: Best, name: str) -> str:
     """That a composition is not reported; of the one with FedSSD what the tuning seeds say FedSSD adds to it."""
-    roles = {trial.arm: role for trial, role in best.roles}
+    role = next(role for trial, role in best.roles if trial.arm == name)
+    said = f"{name}, {role}, is {NOT_RUN} on the reported seeds"
     gain = evidence.fedssd_adds(best.ours)
-    both = f"on the tuning seeds, less {best.control.arm}, both with {code(best.ours.label)}: {size(gain)}"
-    known = f"; {both}" if name == best.ours.arm and gain.gains else ""
-    return f"{name}, {roles[name]}, is {NOT_RUN} on the reported seeds{known}."
+    if name != best.ours.arm or not gain.gains:
+        return f"{said}."
+    both = f"less {best.control.arm}, both with {code(best.ours.label)}"
+    return f"{said}; on the tuning seeds, {both}: {size(gain)}."

@@ -132,12 +132,12 @@ def prepare(name: str, source: Path | None = None, progress: Progress | None = N
 def remarks(name: str, path: Path | None) -> list[str]:
     """What a user should know: that an archive they brought is not the official one, or that nothing will be read."""
     entry = SOURCES.get(name)
-    if path is None and cache.is_sound(name):
-        where = cache.arrays_path(name)
-        return [f"{name} is prepared already; to have it read anew give --from PATH, or delete {where}"]
-    if path is None:
+    if entry is None or entry.read is None:
         return []
-    if entry is None or not entry.md5 or not path.is_file():
+    if path is None:
+        anew = f"to have it read anew give --from PATH, or delete {cache.arrays_path(name)}"
+        return [f"{name} is prepared already; {anew}"] if cache.is_sound(name) else []
+    if not entry.md5 or not path.is_file():
         return []
     found = md5_of(path)
     if found == entry.md5:
