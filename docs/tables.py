@@ -46,11 +46,12 @@ def table(kind: str, name: str) -> str:
     if kind == "study":
         return study().blocks[name]()
     from fedssd.experiment.paper import EXPERIMENTS
-    from fedssd.report import kept
+    from fedssd.report import kept, learnt
     from fedssd.report.reproduction import section
 
-    if name == "kept":
-        return kept.section(study().results.done, SEEDS)
+    clients = {"kept": kept.section, "learnt": learnt.section}
+    if name in clients:
+        return clients[name](study().results.done, SEEDS)
     return section(EXPERIMENTS[name], study().results.done, SEEDS)
 
 

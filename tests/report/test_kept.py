@@ -37,10 +37,12 @@ def test_recall_of_what_client_8_has_and_of_what_it_has_not(tmp_path: Path, writ
         tmp_path / mse.key, "mse", 0, [0.5, 0.6], confusion={"global": matrix(8, 6), "local": {"8": matrix(7, 6)}}
     )
     heads, _, *rows = kept.section(done, range(3)).splitlines()
-    assert heads.startswith("| method | client 8 keeps of 1, 2, 6, 7, % | knows of 0, 3, 4, 5, 8, % |")
+    assert heads.startswith(
+        "| method | client 8 keeps of 1, 2, 6, 7, % | less FedAvg's [95 %] | knows of 0, 3, 4, 5, 8, % |"
+    )
     assert rows == [
-        "| FedAvg | 20.00 ± 14.14 (2) | 90.00 ± 0.00 (2) | 80.00 ± 0.00 (2) | 60.00 ± 0.00 (2) |",
-        "| MSE, α = 0.01 | 70.00 (1) | 60.00 (1) | 80.00 (1) | 60.00 (1) |",
+        "| FedAvg | 20.00 ± 14.14 (2) | – | 90.00 ± 0.00 (2) | 80.00 ± 0.00 (2) | 60.00 ± 0.00 (2) |",
+        "| MSE, α = 0.01 | 70.00 (1) | +60.00 | 60.00 (1) | 80.00 (1) | 60.00 (1) |",
     ]
 
 
@@ -60,8 +62,8 @@ def test_a_lean_run_counts_for_what_it_holds(tmp_path: Path, write_run: Callable
     done[alone.key] = slimmed(write_run(tmp_path / alone.key, "fedcad", 0, [0.5, 0.6], confusion=confusion), False)
     _, _, *rows = kept.section(done, range(3)).splitlines()
     assert rows == [
-        "| FedAvg | 30.00 ± 20.00 (3) | 90.00 ± 0.00 (3) | 83.33 ± 5.77 (3) | 56.67 ± 5.77 (3) |",  # 90 and 50
-        "| FedCAD | 20.00 (1) | 70.00 (1) | – | – |",
+        "| FedAvg | 30.00 ± 20.00 (3) | – | 90.00 ± 0.00 (3) | 83.33 ± 5.77 (3) | 56.67 ± 5.77 (3) |",  # 90 and 50
+        "| FedCAD | 20.00 (1) | +10.00 | 70.00 (1) | – | – |",
     ]
 
 

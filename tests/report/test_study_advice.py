@@ -77,7 +77,10 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     assert heads == ("| column | FedAvg % | `fedssd.m_max=0.01` | `fedssd.m_max=0.1` **chosen** | `fedssd.m_max=0.5` |")
     level, more = "+0.00 [-0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
     assert rows[0] == f"| #K = 2 | 60.00 ± 0.00 (3) | {level} | {more} | -2.00 [-2.00, -2.00] * |"
-    assert rows[-1] == "| mean of the columns | 60.00 | +0.00 | +0.10 | -1.40 |"  # (1 - 4 · 2) / 5
+    worse = "-1.40 [-1.40, -1.40] *"  # (1 - 4 · 2) / 5
+    assert rows[-2] == f"| mean of the columns | 60.00 ± 0.00 (3) | {level} | {more} | {worse} |"
+    assert rows[-1].startswith("| the same, less the chosen | – | -0.10 ")
+    assert " | – | -1.50 " in rows[-1]
     for said in (answer(found), short_answer(found)):
         assert f"| M_max = 0.5, tuned on δ = 0.5 | 7 | {' | '.join(['-1.00 [-1.00, -1.00] *'] * 5)} |\n" in said
         assert f"| M_max = 0.1, best over all columns | 7 | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in said
@@ -123,7 +126,9 @@ def test_fedssd_s_strength_on_digits_is_said_for_each_column_and_for_all() -> No
     assert heads == f"| column | FedAvg % | {' | '.join(names)} |"
     assert rows[0].startswith("| #K = 2 | 91.00 ± 1.00 (3) | ")
     assert rows[0].endswith(" | +5.00 [+5.00, +5.00] * | -10.00 [-10.00, -10.00] * |")
-    assert rows[-1] == "| mean of the columns | 91.00 | +0.00 | +0.00 | +0.60 | +0.00 | -9.00 | -10.00 |"
+    *_, over, less = ([cell.strip()[:6] for cell in row.strip("|").split("|")[1:]] for row in rows)
+    assert [cell.strip() for cell in over] == ["91.00", "+0.00", "+0.00", "+0.60", "+0.00", "-9.00", "-10.00"]
+    assert [cell.strip() for cell in less] == ["–", "-0.60", "-0.60", "–", "-0.60", "-9.60", "-10.60"]
     best = "M_max = 0.1 is the best over all columns on the tuning seeds, by round 20"
     none = "With it FedSSD leads FedAvg on no column after any of the rounds looked at."
     for said in (answer, short_answer):

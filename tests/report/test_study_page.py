@@ -202,7 +202,8 @@ def test_a_variant_stands_below_the_methods_and_says_whether_it_is_ahead_of_feds
 
     found = page(says)
     text = found.blocks["tuning"]()
-    assert "| FedSSD | `fedssd.m_max=0.5` **chosen** | 61.00 ± 0.00 (3) |" in text
+    assert "| FedSSD | `fedssd.m_max=0.5` **chosen** | 61.00 ± 0.00 (3) | – |" in text
+    assert "| FedSSD | `fedssd.m_max=0.1` | 60.00 ± 0.00 (3) | -1.00 [-1.00, -1.00] * |" in text
     row = "`fedssd.square=outside,fedssd.m_max=0.01` **chosen**, at the grid's edge | 62.00 ± 0.00 (3) |"
     outside = f"| FedSSD, weight outside the square | {row}"
     assert text.index(outside) > text.index("| FedSSD | `fedssd.m_max=3.0` |")

@@ -165,6 +165,12 @@ class Evidence:
         known = best is not None and self.study.over_columns(best, {}, self.results, part) is not None
         return best if known else None
 
+    def mean_of_columns(self, value: float | None, paper: Changes, part: str) -> dict[int, float]:
+        """Percent by seed, as a mean over all columns, with a value of FedSSD's strength or of FedAvg."""
+        found = [self.found(self.study.on_column(column, value, paper, part)) for column in COLUMNS]
+        shared = set.intersection(*(set(one) for one in found))
+        return {seed: fmean(one[seed] for one in found) for seed in sorted(shared)}
+
     def over_fedssd(self, name: str, column: Column, settled: Settled) -> Rival:
         """Another method or variant less FedSSD on a column, each as reported."""
         one, ours = (self.study.reported(column, which, settled) for which in (name, OURS))

@@ -15,8 +15,9 @@ from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
 from fedssd.report.figure_data import CLIENT, Matrix, matrices_of
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
+from fedssd.report.paired import pair
 from fedssd.report.records import Record, read
-from fedssd.report.wording import spread
+from fedssd.report.wording import interval, spread
 
 LOCAL, GLOBAL = (0, 3, 4, 5, 8), (1, 2, 6, 7)  # what the paper says is learnt, and what is preserved
 
@@ -25,16 +26,21 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
     """Recall of client 8's model in the last round and of the one it was sent, for Table 1's methods and Table 3's."""
     first = [place for place in places_of(EXPERIMENTS["table1"], {}) if place.column.recipe == CIFAR10.recipe]
     places = [*first, *places_of(EXPERIMENTS["table3"], {})]
-    rows, shown = [], set[str]()
+    rows, shown, base = [], set[str](), dict[int, float]()
     for place in places:
         for method in place.column.methods:
             cells = [cell for cell in cells_of(place, seeds, (method,)) if cell.key in done]
             runs = [run for cell in cells if "client" in _recalls(run := read(done[cell.key]))]
             if runs and cells[0].key not in shown:  # a cell of two tables is shown once
                 shown.update(cell.key for cell in cells)
-                rows.append([_named(place, method), *_figures(runs)])
+                kept = {run.summary["seed"]: 100 * fmean(_recalls(run)["client"][k] for k in GLOBAL) for run in runs}
+                base = kept if method == "fedavg" else base
+                own, *others = _figures(runs)
+                less = "–" if kept is base else interval(pair(method, base, kept))
+                rows.append([_named(place, method), own, less, *others])
     words = [", ".join(map(str, classes)) for classes in (GLOBAL, LOCAL)]
-    heads = ("method", f"client {CLIENT} keeps of {words[0]}, %", f"knows of {words[1]}, %")
+    kept_of = (f"client {CLIENT} keeps of {words[0]}, %", "less FedAvg's [95 %]")
+    heads = ("method", *kept_of, f"knows of {words[1]}, %")
     return table((*heads, f"the global model it was sent, of {words[0]}, %", f"of {words[1]}, %"), rows)
 
 

@@ -11,6 +11,7 @@ from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import Evidence
 from fedssd.report.figures import NAMES
 from fedssd.report.markdown import table
+from fedssd.report.paired import pair
 from fedssd.report.reproduction import FAR_OFF
 from fedssd.report.row_names import titles
 from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, leads_on, listed, spread
@@ -77,16 +78,19 @@ def tuning(evidence: Evidence) -> str:
     )
     best, known, rows = {**strengths, **variants}, titles(evidence.study.design), []
     for one in (*evidence.study.design.grids, *evidence.study.design.variants):
-        chosen = best.get(one.name if one.title else one.key)
-        for value, trial in evidence.study.tried(one, paper).items():
+        chosen, tried = best.get(one.name if one.title else one.key), evidence.study.tried(one, paper)
+        for value, trial in tried.items():
             found = spread(list(evidence.found(trial).values()))
             mark = chosen_mark(one.values, value) if chosen == value else ""
-            rows.append([known[one.name], code(trial.label) + mark, found])
+            less = "–" if chosen in (None, value) else interval(evidence.against(trial, tried[chosen]))
+            rows.append([known[one.name], code(trial.label) + mark, found, less])
     if not any_run(rows, 2):
         return f"{NOT_RUN.capitalize()}.\n"
     settled = evidence.settled
     beside = [] if settled is None else [_beside(evidence, one, settled) for one in evidence.study.design.variants]
-    return "\n".join([table(("method", "strength", "accuracy %"), rows), *filter(None, beside)])
+    return "\n".join(
+        [table(("method", "strength", "accuracy %", "less the chosen [95 %]"), rows), *filter(None, beside)]
+    )
 
 
 def columns(evidence: Evidence, part: str = "columns") -> str:
@@ -102,14 +106,27 @@ def columns(evidence: Evidence, part: str = "columns") -> str:
         rows.append([column.title, spread(list(evidence.found(base).values())), *gains])
     if not any(any_run(rows, place) for place in range(1, len(rows[0]))):
         return f"{NOT_RUN.capitalize()}.\n"
-    base_mean, *means = (study.over_columns(v, paper, evidence.results, part) for v in (None, *ours.values))
-    if base_mean is not None:
-        shown = ["–" if mean is None else f"{mean - base_mean:+.2f}" for mean in means]
-        rows.append(["mean of the columns", f"{base_mean:.2f}", *shown])
     best = study.everywhere(evidence.results, part)
+    rows += _over_columns(evidence, paper, part, best)
     marks = [" **chosen**" if value == best else "" for value in ours.values]
     heads = [code(label({ours.key: v})) + mark for v, mark in zip(ours.values, marks, strict=True)]
     return table(("column", "FedAvg %", *heads), rows)
+
+
+def _over_columns(evidence: Evidence, paper: Changes, part: str, best: float | None) -> list[list[str]]:
+    """The mean of the columns, seed by seed: less FedAvg's, and less that of the strength that is the best there."""
+    theirs = evidence.mean_of_columns(None, paper, part)
+    means = {v: evidence.mean_of_columns(v, paper, part) for v in evidence.study.design.on_columns[part].values}
+    if not theirs:
+        return []
+    rows = [
+        ["mean of the columns", spread(list(theirs.values())), *(interval(pair("", theirs, m)) for m in means.values())]
+    ]
+    chosen = means.get(best) if best is not None else None
+    if chosen:
+        less = ["–" if value == best else interval(pair("", chosen, mean)) for value, mean in means.items()]
+        rows.append(["the same, less the chosen", "–", *less])
+    return rows
 
 
 def _beside(evidence: Evidence, one: Tuned, settled: Settled) -> str:
