@@ -110,6 +110,8 @@ def test_the_range_of_m_max_ends_where_rho_changes_sign(c: Constants, form: Form
         assert not any(promise(replace(c, m_max=m_max), form).holds for m_max in probes)
         return
     assume(above > 0 and slack(c) > 1e-6)  # beyond, rounding decides
+    strength = form.strength(above, c.logit_lipschitz)
+    assume(strength > 1e-6 * abs(c.curvature))  # or μ + L_m does not see a millionth of μ
     for factor in (1 + 1e-6, 1.5, 10.0, 1e4):
         assert promise(replace(c, m_max=above * factor), form).holds
     for factor in (1 - 1e-6, 0.5, 0.1, 1e-4):
