@@ -19,7 +19,7 @@ from fedssd.core.tree import Tree
 from fedssd.engines.base import Evaluation, Job, World
 from fedssd.methods.distillation import confusion_counts
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 250  # what the paper's CNN makes of as many images stays in a cache: twice as fast as 1000
 
 
 class Client(NamedTuple):
