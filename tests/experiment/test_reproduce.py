@@ -233,7 +233,6 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
             "--only expects one column of the paper's tables, got 'table2-classes-2' and 'table2-classes-5'",
         ),
         (["table3", "--only", "head"], "--only expects one of table3-alpha-0.01, table3-alpha-0.1, table3-alpha-0.5"),
-        (["table3", "--plan"], "--plan is for the study"),
         (["table1", "--reuse", "nowhere"], "--reuse expects a folder with runs, got nowhere, which is not there"),
         (["table1", "--reuse", __file__], f"got {__file__}, which is a file"),
         (["table1", "--dataset", "cifar10"], "cifar10 is not prepared"),
@@ -255,6 +254,36 @@ def test_mistakes_are_one_line(
     assert message in complaint
     assert complaint.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (
+            ["table2", "--only", "#k=2", "--methods", "FedSSD"],
+            [("table2-classes-2", "fedavg"), ("table2-classes-2", "fedssd")],
+        ),
+        (
+            ["table3", "--only", "alpha = 0.1", "--methods", "kl"],
+            [("table3-alpha-0.1", "fedavg"), ("table3-alpha-0.1", "kl")],
+        ),
+        (["figure-confusion", "--methods", "fedssd"], [("table1-cifar10", "fedssd")]),  # no gain is shown there
+    ],
+    ids=lambda value: value[0] if isinstance(value[0], str) else "",
+)
+def test_a_plan_names_the_cells_and_fedavg_where_gains_are_measured_against_it(
+    words: list[str], rows: list[tuple[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["reproduce", *words, "--seeds", "2", "--plan", "--json", "--out", str(out)]) == 0
+    planned = json.loads(capsys.readouterr().out)["cells"]
+    assert planned == [{"column": c, "method": m, "seeds": [0, 1], "finished": 0} for c, m in rows]
+    assert main(["reproduce", *words, "--plan", "--out", str(out)]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in shown] == [["column", "method"], *map(list, rows)]
+    assert shown[1][-3:] == ["0", "of", "3"]
+    assert not out.exists()
 
 
 def test_the_distribution_figure_trains_nothing(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_mistakes_are_one_line(
 
 @pytest.mark.quick
 def test_flags_of_the_study_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "table1", "--plan"]) == 2
-    assert "--plan is for the study" in capsys.readouterr().err
+    assert main(["reproduce", "table1", "--part", "tune"]) == 2
+    assert "--part is for the study" in capsys.readouterr().err
     assert main(["reproduce", "table1", "--pipeline", "x"]) == 2
     assert "--pipeline is for the study" in capsys.readouterr().err

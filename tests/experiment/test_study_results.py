@@ -67,6 +67,17 @@ def test_the_first_rounds_of_a_longer_run_are_the_shorter_run(study: Study, tmp_
 
 
 @pytest.mark.quick
+def test_where_both_were_run_the_shorter_counts_unless_the_longer_is_asked_for(study: Study, tmp_path: Path) -> None:
+    trial = study.bases("screen")[0]
+    leave(tmp_path / "short", trial, 0, [0.5] * 20, rounds=20)
+    leave(tmp_path / "long", trial, 0, [0.6] * 40, rounds=40)
+    results = Results([tmp_path])
+    assert results.accuracies(trial, (0,)) == pytest.approx({0: 50.0})
+    assert results.by_longest().accuracies(trial, (0,)) == pytest.approx({0: 60.0})
+    assert results.accuracies(trial, (0,)) == pytest.approx({0: 50.0})  # as before
+
+
+@pytest.mark.quick
 def test_model_steps_are_those_of_the_paper_s_run() -> None:
     """10 clients × 10 epochs × 79 batches × 100 rounds of 5,000 samples each, none held out."""
     recipe = load_recipe(recipe_file("table1-cifar10"), {"auxiliary": 0, "partition": "iid"})

@@ -37,15 +37,17 @@ def test_what_to_set_follows_from_the_rows_below() -> None:
     text = advice(page(says))
     told, apart = 2 * len(COLUMNS), 3 * len(COLUMNS)
     assert f"{told} of {apart} intervals leave out zero, where by chance alone 0.75 would:" in text  # 0.05 · 15
-    assert "less FedAvg in points over 3 seeds" in text
-    assert f"  | MOON | {' | '.join(['+1.50 [+1.50, +1.50] *'] * len(COLUMNS))} |\n" in text
-    assert f"  | FedProx | {' | '.join(['-1.50 [-1.50, -1.50] *'] * len(COLUMNS))} |\n" in text
-    assert f"  | FedSSD | {' | '.join(['+0.00 [-0.02, +0.02]'] * len(COLUMNS))} |\n" in text  # 4.3 · 0.01 / √3
-    assert f"  | FedCurv | {' | '.join([NOT_RUN] * len(COLUMNS))} |\n" in text
+    assert f"  | MOON | 3 | {' | '.join(['+1.50 [+1.50, +1.50] *'] * len(COLUMNS))} |\n" in text
+    assert f"  | FedProx | 3 | {' | '.join(['-1.50 [-1.50, -1.50] *'] * len(COLUMNS))} |\n" in text
+    assert f"  | FedSSD | 3 | {' | '.join(['+0.00 [-0.02, +0.02]'] * len(COLUMNS))} |\n" in text  # 4.3 · 0.01 / √3
+    assert f"  | FedCurv | – | {' | '.join([NOT_RUN] * len(COLUMNS))} |\n" in text
     assert "  | FedSSD | `fedssd.m_max=0.5` | 0.01, 1, 3 | 0.1 |\n" in text
-    assert "  - `head=on`: fedavg +2.00 [+2.00, +2.00] *, fedssd-0.5 +2.00 [+2.00, +2.00] *\n" in text
-    assert "  - `auxiliary=8`: fedavg +0.10 [+0.10, +0.10] *," in text  # little, and told
-    assert "- **What these seeds do not tell**: `auxiliary=256`.\n" in text
+    more = "+2.00 [+2.00, +2.00] * (3 seeds, 20 rounds)"
+    assert (
+        f"  - `head=on`: fedavg +0.00 [-0.00, +0.00] (3 seeds, 100 rounds), fedssd-0.5 {more}\n" in text
+    )  # the profile's
+    assert "  - `auxiliary=8`: fedavg +0.10 [+0.10, +0.10] * (3 seeds, 20 rounds)," in text  # little, and told
+    assert "- **What these seeds do not tell** where δ = 0.5, less the base: `auxiliary=256`.\n" in text
     assert "did not matter" not in text
 
 
@@ -67,12 +69,16 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
 
     found = page(says)
     text = advice(found)
-    assert (
-        "- **FedSSD on other splits**: of 0.01, 0.1, 0.5 the best M_max on the tuning seeds is 0.1 on #K = 2, 0.1 on "
-        "#K = 5, 0.1 on δ = 0.1, 0.5 on δ = 0.5, 0.1 on δ = 10. Over all of them it is 0.1, which comes with fedssd.\n"
-        in text
+    opening = (
+        "- **FedSSD on other splits**, of 0.01, 0.1, 0.5 on the tuning seeds. Over all of them the best M_max is 0.1"
     )
-    assert f"  | FedSSD, M_max best over all columns | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in text
+    assert f"{opening}, which comes with fedssd; on each:\n" in text
+    best = {
+        column.title: ("0.5", "0.01, 0.1") if column.title == "δ = 0.5" else ("0.1", "0.01, 0.5") for column in COLUMNS
+    }
+    rows = [f"  | {title} | {value} | {lower} | – |\n" for title, (value, lower) in best.items()]
+    assert "".join(rows) in text
+    assert f"  | FedSSD, M_max best over all columns | 7 | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in text
     heads, _, *rows = found.blocks["columns"]().splitlines()
     assert heads == ("| column | FedAvg % | `fedssd.m_max=0.01` | `fedssd.m_max=0.1` **chosen** | `fedssd.m_max=0.5` |")
     level, more = "+0.00 [-0.00, +0.00]", "+0.10 [+0.10, +0.10] *"
@@ -84,7 +90,7 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     for said in (answer(found), short_answer(found)):
         assert f"| M_max = 0.5, tuned on δ = 0.5 | 7 | {' | '.join(['-1.00 [-1.00, -1.00] *'] * 5)} |\n" in said
         assert f"| M_max = 0.1, best over all columns | 7 | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in said
-        assert "; with the strength best over all columns it leads FedAvg on every column.**" in said
+        assert "; with the strength best over all columns (M_max = 0.1) it leads FedAvg on every column.**" in said
     not_yet = page(lambda trial, seed: None if trial.arm == "fedssd-columns" else says(trial, seed))
     added = "On 4 seeds that were added after the others had been looked at, and on these alone, the tuned FedSSD"
     assert f"{added} trails FedAvg on every column." in answer(found)
@@ -92,7 +98,9 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     lacking = f"| M_max = 0.1, best over all columns | – | {' | '.join([NOT_RUN] * 5)} |\n"
     assert lacking in answer(not_yet)
     small = Page(Study(changes={"epochs": "1"}), Told(says))
-    assert "Over all of them it is 0.1.\n" in advice(small)  # of changed recipes nothing comes with fedssd
+    assert "Over all of them the best M_max is 0.1; on each:\n" in advice(
+        small
+    )  # of changed ones nothing comes with it
     by_round = found.blocks["by-round"]()
     assert by_round.index("M_max = 0.5, less FedAvg") < by_round.index("M_max = 0.1, less FedAvg")
 
@@ -115,11 +123,13 @@ def test_fedssd_s_strength_on_digits_is_said_for_each_column_and_for_all() -> No
 
     found = page(says)
     text = advice(found)
+    opening = "- **FedSSD on digits**, split as the columns are, over 20 rounds, of 0.01, 0.03, 0.1, 0.3, 1, 3"
     assert text.startswith(
-        "- **FedSSD on digits**, split as the columns are, over 20 rounds: of 0.01, 0.03, 0.1, 0.3, 1, 3 the best "
-        "M_max on the tuning seeds is 1 on #K = 2, 0.1 on #K = 5, 0.1 on δ = 0.1, 0.1 on δ = 0.5, "
+        f"{opening} on the tuning seeds. Over all of them the best M_max is 0.1, which their recipe has; on each:\n"
     )
-    assert text.endswith("Over all of them it is 0.1, which their recipe has.\n")
+    for title, best in {"#K = 2": "1", "#K = 5": "0.1", "δ = 0.1": "0.1", "δ = 0.5": "0.1"}.items():
+        others = [value for value in ("0.01", "0.03", "0.1", "0.3", "1", "3") if value != best]
+        assert f"  | {title} | {best} | {', '.join(others)} | – |\n" in text
     heads, _, *rows = found.blocks["digits-columns"]().splitlines()
     names = [f"`fedssd.m_max={value}`" for value in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)]
     names[2] += " **chosen**"
@@ -137,7 +147,7 @@ def test_fedssd_s_strength_on_digits_is_said_for_each_column_and_for_all() -> No
         assert f"{best}, and is in their recipe. {none}\n\nNot run yet: the base" in said(both)
         assert best not in said(page(lambda trial, seed: 50.0 if trial.part == "digits" else None))
     changed = Page(Study(changes={"epochs": "1"}), Told(says))
-    assert advice(changed).endswith("Over all of them it is 0.1.\n")
+    assert "Over all of them the best M_max is 0.1; on each:\n" in advice(changed)
     assert "| `digits-columns` | 105 | 0 | 100, 101, 102 | 20 |\n" in found.blocks["state"]()
     assert page(lambda trial, seed: None).blocks["digits-columns"]() == "Not run yet.\n"
 
@@ -147,7 +157,8 @@ def test_departures_that_do_nothing_stand_together() -> None:
         return 60.0 + 0.1 * (seed - 1) * (trial.label != "base") if trial.part == "screen" else None
 
     text = advice(page(says))
-    assert text.startswith("- **What did not matter**, the whole interval within ±1: `head=on`; `weight_decay=1e-05`, ")
+    opening = "- **What did not matter** where δ = 0.5, less the base, the whole interval within ±1"
+    assert text.startswith(f"{opening}: `head=on`; `weight_decay=1e-05`, ")
     assert "; `fedssd.square=outside,fedssd.m_max=0.01`, 0.1, 0.5, 1.0; " in text
 
 

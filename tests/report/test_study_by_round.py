@@ -124,3 +124,20 @@ def test_strengths_on_cifar10_are_drawn_on_one_scale(tmp_path: Path, write_run: 
     style = "".join(next(drawing.iter(f"{SVG}style")).itertext())
     colours = re.findall(r"\.c\d { stroke: (#\w+) }", style)
     assert len({*colours[: len(COLUMNS)]}) == len(COLUMNS)  # and as many again for dark
+
+
+def test_runs_that_break_are_counted_where_an_interval_would_go_below_nothing() -> None:
+    """At 1, where δ = 10, four of six runs end at 10, two at FedAvg's 90: 37 in the mean, less 43 for the interval.
+
+    Of -80 four times and 0 twice the standard deviation is 41.3.
+    """
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part != "digits" or trial.group != "table2-dirichlet-10":
+            return None
+        broken = trial.label == "fedssd.m_max=1.0" and seed < 7
+        return 10.0 if broken else 90.0
+
+    said = answer(page(says))
+    counted = "(-53.33, 4 of 6 runs below half of FedAvg's accuracy)"  # of seeds 3 to 8
+    assert f"with M_max = 1 it trails FedAvg on δ = 10 {counted}." in said

@@ -31,7 +31,7 @@ def test_without_runs_every_block_says_so() -> None:
 def test_the_last_round_stands_beside_the_best() -> None:
     text = page(confirmed).blocks["last-or-best"]()
     assert text.startswith("Over 100 rounds.")
-    assert "| fedavg | 64.00 ± 1.00 (3) | 64.50 ± 1.00 (3) | 0.50 | – | – |" in text
+    assert "| fedavg | 64.00 ± 1.00 (3) | 64.50 ± 1.00 (3) | 0.50 ± 0.00 (3) | – | – |" in text
     assert f"| kl | {NOT_RUN} | {NOT_RUN} | – | – | – |" in text
 
 
@@ -55,12 +55,13 @@ def test_a_choice_is_compared_with_its_own_arm_at_the_base() -> None:
     )
     assert "(`--only weight-decay`)" in text
     short = found.blocks["choices-in-short"]()
-    more, level = "+2.00 [+2.00, +2.00] *: raises it", "+0.00 [-0.00, +0.00]: nothing"
+    more, level = "+2.00 [+2.00, +2.00] * (3): raises it | 20", "+0.00 [-0.00, +0.00] (3): nothing | 20"
     question = "Projection head: for MOON alone, or for every method as in MOON's code"
-    assert f"| {question} | `head=on` | 20 | {more} | fedssd-0.5 | {more} |\n" in short
-    assert f"|  | `weight_decay=0.0005` | 20 | {level} | fedssd-0.5 | {level} |\n" in short  # the choice's second
-    assert f"| `fedssd.floor=0.0` | 20 | – | fedssd-0.5 | {level} |\n" in short  # none of FedAvg's
-    assert f"| `fedcad.temperature=4.0` | – | – | fedcad | {NOT_RUN} |\n" in short
+    assert f"| {question} | `head=on` | {more} | fedssd-0.5 | {more} |\n" in short
+    assert f"|  | `weight_decay=0.0005` | {level} | fedssd-0.5 | {level} |\n" in short  # the choice's second
+    assert f"| `fedssd.floor=0.0` | – | – | fedssd-0.5 | {level} |\n" in short  # none of FedAvg's
+    assert f"| `fedcad.temperature=4.0` | – | – | fedcad | {NOT_RUN} | – |\n" in short
+    assert "best round" not in short  # of runs that are confirmed
     assert r"divided by \|D_i\| (Algorithm 1) | `fedssd.normaliser=half` |" in short  # a cell, not three
     lead = found.blocks["lead"]()
     assert "| `head=on` | fedssd-0.5 | 58.00 ± 1.00 (3) | 53.00 ± 1.00 (3) | +5.00 [+5.00, +5.00] * | 20 |" in lead
@@ -94,7 +95,8 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     )
     first, *rest = answer(found).split("\n\n")
     assert first.startswith(
-        "**FedSSD as printed leads FedAvg on δ = 0.5; FedSSD tuned on δ = 0.5 leads FedAvg on every column.** "
+        "**On CIFAR-10, with the paper's CNN and ten clients, FedSSD as printed leads FedAvg on δ = 0.5; FedSSD tuned "
+        "on δ = 0.5 (M_max = 0.01) leads FedAvg on every column.** "
     )
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
     assert f"leads FedAvg ({lead})" in first
@@ -148,7 +150,10 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
 
     found = page(says)
     text = found.blocks["report-beside"]()
-    assert f"**#K = 2** (`--part report --only table2-classes-2 --pipeline {label(other)}`)" in text
+    assert (
+        f"**#K = 2** (`--part report --only table2-classes-2 --pipeline {label(other)} --reuse results/study/tune`)"
+        in text
+    )
     assert text.count("| FedSSD | 72.40 ± 0.10 (3) | +2.00 [+2.00, +2.00] * |") == len(COLUMNS)
     leads = " | ".join(["+2.00 [+2.00, +2.00] *"] * len(COLUMNS))
     assert f"| M_max = 0.01, tuned and run with `{label(other)}` | 3 | {leads} |\n" in answer(found)

@@ -6,6 +6,7 @@ import pytest
 from told import T2
 
 from fedssd.report.paired import pair
+from fedssd.report.row_names import plain
 from fedssd.report.wording import (
     NOT_RUN,
     clear_of,
@@ -111,3 +112,24 @@ def test_fedssd_is_called_by_what_sets_its_options_apart_from_the_paper_s() -> N
     assert fedssd_at(outside, printed) == "FedSSD at M_max = 0.1 with the weight outside the square"
     assert fedssd_at({**printed, "floor": 0.0}, printed) == "FedSSD with floor = 0.0"
     assert [listed(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("weight_decay=1e-5", "weight_decay=1e-05"),
+        ("weight_decay = 0.00001", "weight_decay=1e-05"),
+        ("delta=0.50", "δ = 0.5"),
+        ("ALPHA = 0.1", "α = 0.1"),
+        ("mse.alpha=0.030", "mse.alpha=0.03"),
+        ("fedssd.m_max=1", "fedssd.m_max=1.0"),
+        ("#k=2", "#K = 2"),
+    ],
+)
+def test_a_name_is_the_same_however_it_is_written(given: str, meant: str) -> None:
+    assert plain(given) == plain(meant)
+
+
+def test_names_of_different_numbers_stay_apart() -> None:
+    names = ("table2-classes-2", "table2-classes-5", "fedssd-0.5", "fedssd-0.05", "δ = 0.1", "δ = 10", "δ = 1")
+    assert len({plain(name) for name in names}) == len(names)

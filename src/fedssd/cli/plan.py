@@ -1,14 +1,15 @@
-"""``fedssd reproduce study --plan``: what would run, by part, and of what is named row by row."""
+"""``fedssd reproduce … --plan``: what would run, of the study by part, and of what is named row by row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli.only import chosen
 
 if TYPE_CHECKING:
+    from fedssd.experiment.cells import Cell
     from fedssd.experiment.study.parts import Study
     from fedssd.experiment.study.results import Results
     from fedssd.experiment.study.trial import Trial
@@ -47,6 +48,23 @@ def show(study: Study, parts: Sequence[str], results: Results, only: Sequence[st
     return 0
 
 
+def show_cells(cells: Sequence[Cell], done: Container[str], as_json: bool) -> int:
+    """The cells of the paper's tables by column and method, and how many of their seeds are finished."""
+    rows: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault((cell.column, cell.recipe.method), []).append(cell)
+    seeds = {row: [cell.recipe.seed for cell in own] for row, own in rows.items()}
+    finished = {row: sum(cell.key in done for cell in own) for row, own in rows.items()}
+    if as_json:
+        named = [dict(zip(("column", "method"), row, strict=True)) for row in rows]
+        counted = [{"seeds": seeds[row], "finished": finished[row]} for row in rows]
+        print(json.dumps({"cells": [{**name, **count} for name, count in zip(named, counted, strict=True)]}))
+        return 0
+    lines = [[*row, ", ".join(map(str, seeds[row])), f"{finished[row]} of {len(seeds[row])}"] for row in rows]
+    print("\n".join(_aligned([("column", "method", "seeds", "finished"), *lines])))
+    return 0
+
+
 def _line(row: Mapping[str, Any]) -> str:
     if "waits" in row:
         return f"{row['part']:{len(PLANNED['part'])}}  {row['waits']}"
@@ -68,11 +86,12 @@ def _listed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
         for row in rows
     ]
-    widths = [max(map(len, column)) for column in zip(HEADS, *cells, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (HEADS, *cells)
-    ]
+    return _aligned([HEADS, *cells])
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _planned(study: Study, part: str, results: Results, only: Sequence[str]) -> dict[str, Any]:

@@ -13,16 +13,18 @@ from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.flags import add_speech_flags
 from fedssd.cli.missing import run_missing, tracking
 from fedssd.cli.parser import UsageError, a_path, examples, settings_given
+from fedssd.cli.plan import show_cells
 from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
-    from fedssd.experiment.cells import Place
+    from fedssd.experiment.cells import Cell, Place
     from fedssd.experiment.paper import Experiment
 
 DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 EXAMPLES = examples(
     "fedssd reproduce table1 --dataset cifar10               Table 1's first column, three seeds",
     "fedssd reproduce table2 --only table2-classes-2         one column",
+    "fedssd reproduce table2 --only '#K = 2' --methods FedSSD --plan      one cell, and FedAvg's: what would run",
     "fedssd reproduce table2 --seeds 5 --out results/paper   more seeds; what is finished there is not run again",
     "fedssd reproduce all --scale small                      everything on digits, in minutes, on a CPU",
     "fedssd reproduce figure-distribution                    no training: who holds what",
@@ -52,13 +54,13 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="one column, by its recipe's name; of a part of the study one choice, setting, composition, arm or label; "
-        "there it may be repeated, for rows that go by all the names",
+        help="one column, by its recipe's name or its title; of a part of the study one choice, setting, composition, "
+        "arm or label; there it may be repeated, for rows that go by all the names",
     )
     add(
         "--pipeline", metavar="NAME", help="of the study: one of the profile's, as its row has it (default: the chosen)"
     )
-    add("--plan", action="store_true", help="of the study: say what would run, and run nothing")
+    add("--plan", action="store_true", help="say what would run, and run nothing")
     add("--dataset", choices=DATASETS, metavar="NAME", help=f"only the columns on it: {', '.join(DATASETS)}")
     add("--methods", metavar="A,B", help="only these methods (default: all of the table's)")
     add(
@@ -77,7 +79,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
-    from fedssd.experiment.cells import cells_of, places_of
+    from fedssd.experiment.cells import places_of
     from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.paper import EVERYTHING, STUDY, experiments
     from fedssd.experiment.reproduce import alone
@@ -88,11 +90,7 @@ def main(args: argparse.Namespace) -> int:
         from fedssd.cli import study
 
         return study.main(args)
-    for flag, given in (
-        ("part", args.part != EVERYTHING),
-        ("pipeline", args.pipeline is not None),
-        ("plan", args.plan),
-    ):
+    for flag, given in (("part", args.part != EVERYTHING), ("pipeline", args.pipeline is not None)):
         if given:
             raise UsageError(f"fedssd reproduce: --{flag} is for the study")
     if len(args.only) > 1:
@@ -110,9 +108,12 @@ def main(args: argparse.Namespace) -> int:
     if args.only:
         found = _only(args.only[0], found)
     wanted = [experiment for experiment in wanted if found[experiment.name]]
-    cells = [c for group in found.values() for place in group for c in cells_of(place, range(count), methods)]
+    cells = _cells(wanted, found, range(count), methods)
     out = _folder(args.out, small)
     track = tracking(args.track, out)
+    if args.plan:
+        there = [folder for folder in (out, *args.reuse) if folder.is_dir()]
+        return show_cells(cells, finished_cells(there), args.json)
     with alone(out):
         ran = run_missing(cells, out, lambda: finished_runs([out, *args.reuse]), workers, args.quiet, track)
         done = finished_cells([out, *args.reuse])
@@ -130,6 +131,29 @@ def main(args: argparse.Namespace) -> int:
             print(path.read_text(encoding="utf-8"))
     print(f"results: {out}/ ({', '.join(_named(written, out))})")
     return 0
+
+
+def _cells(
+    wanted: Sequence[Experiment],
+    found: Mapping[str, Sequence[Place]],
+    seeds: Sequence[int],
+    methods: Sequence[str] | None,
+) -> list[Cell]:
+    """Every cell of these columns and methods, and of a table FedAvg's, which its gains are measured against."""
+    from fedssd.experiment.cells import cells_of, fedavg_of
+
+    cells: list[Cell] = []
+    for experiment in wanted:
+        for place in found[experiment.name]:
+            own = cells_of(place, seeds, methods)
+            cells += [*(fedavg_of(place, seeds) if own and _is_table(experiment) else []), *own]
+    return list({cell.name: cell for cell in cells}.values())
+
+
+def _is_table(experiment: Experiment) -> bool:
+    from fedssd.report import figure_data
+
+    return experiment.name not in ("figure-distribution", *figure_data.OF_RUNS)
 
 
 def _named(written: Sequence[Path], out: Path) -> list[str]:
@@ -155,24 +179,43 @@ def _changes(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _only(name: str, found: Mapping[str, Sequence[Place]]) -> dict[str, list[Place]]:
-    """That column wherever it is."""
-    known = list(dict.fromkeys(place.column.recipe for places in found.values() for place in places))
-    if name not in known:
-        raise UsageError(f"fedssd reproduce: --only expects one of {', '.join(known)}, got {name!r}")
-    return {table: [place for place in places if place.column.recipe == name] for table, places in found.items()}
+    """That column wherever it is, by its recipe's name or its title."""
+    from fedssd.report.row_names import plain
+
+    wanted = plain(name)
+    chosen = {
+        table: [place for place in places if wanted in (plain(place.column.recipe), plain(place.column.title))]
+        for table, places in found.items()
+    }
+    if not any(chosen.values()):
+        known = ", ".join(dict.fromkeys(place.column.recipe for places in found.values() for place in places))
+        raise UsageError(f"fedssd reproduce: --only expects one of {known}, or a column's title, got {name!r}")
+    return chosen
 
 
 def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None:
     if text is None:
         return None
     known = list(dict.fromkeys(m for experiment in wanted for column in experiment.columns for m in column.methods))
-    chosen = [name.strip() for name in text.split(",") if name.strip()]
-    if not chosen:
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    if not given:
         raise UsageError(f"fedssd reproduce: --methods expects at least one of {', '.join(known)}, got {text!r}")
-    for name in chosen:
-        if name not in known:
+    for name in given:
+        if name.casefold() not in known:  # a page calls it FedProx
             raise UsageError(f"fedssd reproduce: --methods expects some of {', '.join(known)}, got {name!r}")
-    return chosen
+    return [name.casefold() for name in given]
+
+
+def _of_clients(wanted: Sequence[str], done: Mapping[str, Path], seeds: Sequence[int]) -> dict[str, str]:
+    """What two of the paper's figures say of one client each, as tables, where these experiments have runs for them."""
+    from fedssd.report import kept, learnt
+
+    titles = {
+        "client-8.md": ("What client 8 keeps of the global model", kept.section, {"table1", "table3"}),
+        "client-0.md": ("What client 0 makes of each class", learnt.section, {"figure-classes"}),
+    }
+    found = {file: (title, section(done, seeds)) for file, (title, section, of) in titles.items() if of & set(wanted)}
+    return {file: f"## {title}\n\n{text}" for file, (title, text) in found.items() if text}
 
 
 def _folder(out: Path | None, small: bool) -> Path:
@@ -212,6 +255,7 @@ def _write(
             texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides)}"
             texts[f"{name}.csv"] = reproduction.as_csv(sides)
             texts[f"{name}.tex"] = reproduction.latex(experiment, sides)
+    texts |= {} if stand_in else _of_clients([experiment.name for experiment in wanted], done, seeds)
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
     return [out / file for file in texts]

@@ -80,6 +80,11 @@ def cells_of(place: Place, seeds: Sequence[int], methods: Sequence[str] | None =
     ]
 
 
+def fedavg_of(place: Place, seeds: Sequence[int]) -> list[Cell]:
+    """FedAvg's cells in a column, whether it lists them or not: gains and T are measured against them."""
+    return cells_of(Place(replace(place.column, methods=("fedavg",)), place.base), seeds)
+
+
 def by_program(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """Cells that can run side by side as one batched program."""
     found: dict[str, list[Cell]] = {}

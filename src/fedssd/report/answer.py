@@ -9,7 +9,9 @@ from statistics import fmean
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
 from fedssd.experiment.study.design import OURS, THEIRS, label
+from fedssd.experiment.study.results import LATE
 from fedssd.experiment.study.trials import COLUMNS, Settled
+from fedssd.report.appearance import who_holds
 from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import Best, Evidence
 from fedssd.report.markdown import table
@@ -50,7 +52,8 @@ def answer(evidence: Evidence) -> str:
     first = " ".join([_in_short(evidence), base])
     shown = evidence.reported
     second = " ".join([_beside_the_paper(evidence), *_added(shown), *_how_soon(shown), *_why(shown)])
-    paragraphs = [first, columns, second, _beside_the_others(evidence), digits, best]
+    others = " ".join([who_holds(evidence), _beside_the_others(evidence)])
+    paragraphs = [first, columns, second, others, digits, best]
     return _said(evidence, [base, columns, digits, best], paragraphs)
 
 
@@ -58,8 +61,8 @@ def short_answer(evidence: Evidence) -> str:
     """The same without variants, reasons and other methods."""
     digits = said_of_digits(evidence, brief=True)
     base, columns, best = _base(evidence), _on_columns(evidence, brief=True), _best(evidence)
-    first = " ".join([_in_short(evidence), base])
-    return _said(evidence, [base, columns, digits, best], [first, columns, digits, best])
+    first, added = " ".join([_in_short(evidence), base]), " ".join(_added(evidence.reported))
+    return _said(evidence, [base, columns, digits, best], [first, columns, added, digits, best])
 
 
 def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
@@ -78,16 +81,19 @@ def _said(evidence: Evidence, parts: list[str], paragraphs: list[str]) -> str:
 
 def _in_short(evidence: Evidence) -> str:
     """The verdicts alone, where there is one: of FedSSD at the base, tuned, and with one strength for all columns."""
+    home, key = evidence.home.title, evidence.study.design.columns.key
+    on = "On CIFAR-10, with the paper's CNN and ten clients, " if evidence.beside_the_paper else ""
     base = list(_with_interval(_base_leads(evidence)).items())[:1]
-    said = [f"{name} {stands(lead)} FedAvg on {evidence.home.title}" for name, lead in base]
+    said = [f"{name} {stands(lead)} FedAvg on {home}" for name, lead in base]
     tuned, settled = _with_interval(_tuned_leads(evidence)), evidence.reported.settled
     if tuned and settled is not None:
-        said.append(f"FedSSD tuned on {evidence.home.title} {stands_on(tuned, len(COLUMNS))}")
+        own = strength(settled.strengths[key])
+        said.append(f"FedSSD tuned on {home} ({own}) {stands_on(tuned, len(COLUMNS), sizes=True)}")
         everywhere = _with_interval(_leads_everywhere(evidence.reported, settled))
-        said += (
-            [f"with the strength best over all columns it {stands_on(everywhere, len(COLUMNS))}"] if everywhere else []
-        )
-    return f"**{'; '.join(said)}.**" if said else ""
+        if everywhere and settled.everywhere is not None:
+            best = f"with the strength best over all columns ({strength(settled.everywhere)})"
+            said.append(f"{best} it {stands_on(everywhere, len(COLUMNS))}")
+    return f"**{on}{'; '.join(said)}.**" if said else ""
 
 
 def _with_interval(found: dict[str, Rival]) -> dict[str, Rival]:
@@ -211,9 +217,11 @@ def _how_soon(evidence: Evidence) -> list[str]:
         return []
     printed = [column.published[name].rounds for name in (OURS, THEIRS)]
     paper = f"; the paper prints {printed[0]} and {printed[1]}" if evidence.beside_the_paper and all(printed) else ""
+    found = evidence.sooner(trials[0])
+    doubt = "" if found is None or found.half_width is None else f"; seed by seed {interval(found)} rounds"
     return [
         f"Where {column.title} the tuned FedSSD first has FedAvg's final accuracy after {ours} rounds, FedAvg itself "
-        f"after {theirs} (medians over seeds{paper})."
+        f"after {theirs} (medians over {ours.seeds} seeds{doubt}{paper})."
     ]
 
 
@@ -312,5 +320,5 @@ def _unreported(evidence: Evidence, best: Best, name: str) -> str:
     gain = evidence.fedssd_adds(best.ours)
     if name != best.ours.arm or not gain.gains:
         return f"{said}."
-    both = f"less {best.control.arm}, both with {code(best.ours.label)}"
+    both = f"less {best.control.arm}, both with {code(best.ours.label)}, by the mean of the last {LATE} rounds"
     return f"{said}; on the tuning seeds, {both}: {size(gain)}."

@@ -11,7 +11,7 @@ from fedssd.experiment.paper import Column
 from fedssd.experiment.study.design import OURS
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report import mechanism
+from fedssd.report import mechanism, paired
 from fedssd.report.evidence import Evidence
 from fedssd.report.figures import COLOURS, Curve, global_accuracy, mean_curve, value_scale
 from fedssd.report.markdown import table
@@ -125,7 +125,18 @@ def said_of_digits(evidence: Evidence, brief: bool = False) -> str:
 def _chosen_on_digits(evidence: Evidence, best: float) -> str:
     rounds, recipe = evidence.study.rounds_of("digits-columns"), ", and is in their recipe"
     where = recipe if evidence.beside_the_paper else ""
-    return f"{ON_DIGITS} {strength(best)} is the best over all columns on the tuning seeds, by round {rounds}{where}."
+    level = [f"{value:g}" for value in _not_told_apart_on_digits(evidence, best)]
+    doubt = f" (not told apart from {listed(level)})" if level else ""
+    is_best = f"{strength(best)} is the best over all columns on the tuning seeds{doubt}"
+    return f"{ON_DIGITS} {is_best}, by round {rounds}{where}."
+
+
+def _not_told_apart_on_digits(evidence: Evidence, best: float) -> list[float]:
+    """The other strengths whose mean over all columns may be that of the best."""
+    part = "digits-columns"
+    means = {v: evidence.mean_of_columns(v, {}, part) for v in evidence.study.design.on_columns[part].values}
+    less = {value: paired.pair("", found, means[best]) for value, found in means.items() if value != best}
+    return [value for value, found in less.items() if found.half_width is not None and not found.clear]
 
 
 def _leads_most(found: Mapping[tuple[str, str], Mapping[int, Rival]], alone: bool) -> str:
@@ -140,11 +151,12 @@ def _leads_most(found: Mapping[tuple[str, str], Mapping[int, Rival]], alone: boo
         return "FedSSD leads FedAvg on no column after any of the rounds looked at."
     _, most, after = max(ahead, key=lambda one: one[0])
     last, by = max(found[most]), "split and round" if alone else "split, strength and round"
+    with_it = " with this strength" if alone else ""
     end = "" if after == last else f", and after {last} it {leads(found[most][last])}"
     return (
         f"FedSSD leads most on {most[1]}{'' if alone else f' with {most[0]}'}: after {rounds_of(after)} it "
         f"{leads(found[most][after])}{end}. That is the largest of {sum(map(len, found.values()))} differences looked "
-        f"at, by {by}; {len(ahead)} of them are leads told apart from zero."
+        f"at{with_it}, by {by}; {len(ahead)} of them are leads told apart from zero."
     )
 
 
@@ -154,9 +166,18 @@ def _ends(found: Mapping[tuple[str, str], Rival]) -> list[str]:
     for (name, title), lead in found.items():
         if lead.clear:
             verdict = "leads" if fmean(lead.gains) > 0 else "trails"
-            where.setdefault((name, verdict), []).append(f"{title} ({interval(lead).removesuffix(' *')})")
+            where.setdefault((name, verdict), []).append(f"{title} ({_end(lead)})")
     said = [f"with {name} it {verdict} FedAvg on {listed(places)}" for (name, verdict), places in sorted(where.items())]
     return [f"In the end {'; '.join(said)}."] if said else []
+
+
+def _end(lead: Rival) -> str:
+    """A difference with its interval; where that goes below an accuracy of 0, how many runs broke in its place."""
+    half = lead.half_width
+    if half is None or fmean(lead.ours) - half >= 0:
+        return interval(lead).removesuffix(" *")
+    broken = sum(ours < theirs / 2 for ours, theirs in zip(lead.ours, lead.accuracies, strict=True))
+    return f"{fmean(lead.gains):+.2f}, {broken} of {len(lead.gains)} runs below half of FedAvg's accuracy"
 
 
 def _pairs_of_digits(evidence: Evidence) -> list[Pair]:

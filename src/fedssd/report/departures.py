@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
-from fedssd.experiment.study.design import OURS, THEIRS, Choice
+from fedssd.experiment.study.design import OURS, THEIRS, Changes, Choice, label
 from fedssd.experiment.study.trial import Trial
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival, pair
 from fedssd.report.wording import NOT_RUN, code, interval, rounds_of, spread, verdict
+
+UNSTEADY = "‡"  # behind a verdict
 
 
 def lead(evidence: Evidence) -> str:
@@ -36,7 +36,8 @@ def _lead_row(evidence: Evidence, ours: Trial) -> list[str]:
 def choices(evidence: Evidence) -> str:
     """A table for each choice: what each departure does to each arm, on the screen and confirmed."""
     choices = evidence.study.design.choices
-    return "\n".join(_choice(evidence, choice) for choice in choices if evidence.study.departures("screen", choice))
+    shown = [_choice(evidence, choice) for choice in choices if evidence.study.departures("screen", choice)]
+    return explained("\n".join(shown))
 
 
 def _choice(evidence: Evidence, choice: Choice) -> str:
@@ -52,52 +53,96 @@ def _choice(evidence: Evidence, choice: Choice) -> str:
 
 def _choice_row(evidence: Evidence, trial: Trial) -> list[str]:
     values = [spread(list(evidence.found(one).values())) for one in (trial, evidence.study.base_of(trial))]
-    found = less_the_base(evidence, trial)
-    says = verdict(found, evidence.study.design.survives)
-    return [code(trial.label), trial.arm, str(trial.recipe.rounds), *values, interval(found), says]
+    found = interval(less_the_base(evidence, trial))
+    return [code(trial.label), trial.arm, str(trial.recipe.rounds), *values, found, says(evidence, trial)]
 
 
 def in_short(evidence: Evidence) -> str:
     """Every departure in one row: what it does to FedAvg, and to FedSSD or to the method whose option it is."""
     rows = [row for choice in evidence.study.design.choices for row in _short_rows(evidence, choice)]
-    heads = ("open choice", "departure", "rounds", "FedAvg, less the base [95 %]", "arm", "it less its base [95 %]")
-    return table(heads, rows, left=2)
+    less = "less the base [95 %] (seeds)"
+    heads = ("open choice", "departure", f"FedAvg, {less}", "rounds", "arm", f"it, {less}", "rounds")
+    return explained(table(heads, [*rows, *_best_rounds(evidence)], left=2))
 
 
 def _short_rows(evidence: Evidence, choice: Choice) -> list[list[str]]:
     known = known_departures(evidence, choice)
     rows: list[list[str]] = []
-    for label in dict.fromkeys(trial.label for trial in evidence.study.departures("screen", choice)):
-        trials = known.get(label, {})
-        rounds = sorted({trial.recipe.rounds for trial in trials.values()})
+    for name in dict.fromkeys(trial.label for trial in evidence.study.departures("screen", choice)):
+        trials = known.get(name, {})
         other = next(arm for arm in choice.arms if arm != THEIRS)
-        both = [_said(evidence, trials.get(arm)) for arm in (THEIRS, other)]
-        theirs = both[0] if THEIRS in choice.arms else "–"
-        question = "" if rows else choice.question
-        rows.append([question, code(label), ", ".join(map(str, rounds)) or "–", theirs, other, both[1]])
+        theirs, its = (_said(evidence, trials.get(arm)) for arm in (THEIRS, other))
+        theirs = theirs if THEIRS in choice.arms else ["–", "–"]
+        rows.append(["" if rows else choice.question, code(name), *theirs, other, *its])
     return rows
 
 
-def _said(evidence: Evidence, trial: Trial | None) -> str:
+def _said(evidence: Evidence, trial: Trial | None) -> list[str]:
+    """What a departure does, and after how many rounds."""
     if trial is None:
-        return NOT_RUN
+        return [NOT_RUN, "–"]
     found = less_the_base(evidence, trial)
-    return f"{interval(found)}: {verdict(found, evidence.study.design.survives)}"
+    return [f"{interval(found)} ({len(found.gains)}): {says(evidence, trial)}", str(trial.recipe.rounds)]
+
+
+def _best_rounds(evidence: Evidence) -> list[list[str]]:
+    """The choice that needs no runs of its own: what the best round adds to the last, which is never less than none."""
+    trials = {trial.arm: trial for trial in evidence.study.bases("confirm")}
+    gaps = {arm: _best_less_last(evidence, trials[arm]) for arm in (THEIRS, *evidence.leaders)}
+    said = {arm: f"+{spread(gap)}: raises it, as it must" for arm, gap in gaps.items() if gap}
+    if THEIRS not in said:
+        return []
+    question, rounds = "The last round is reported, or the best", str(trials[THEIRS].recipe.rounds)
+    rows = [["", "`best round`", said[THEIRS], rounds, arm, said[arm], rounds] for arm in said if arm != THEIRS]
+    return [[question, *row[1:]] if place == 0 else row for place, row in enumerate(rows)]
+
+
+def _best_less_last(evidence: Evidence, trial: Trial) -> list[float]:
+    last, best = evidence.found(trial, "last"), evidence.found(trial, "best")
+    return pair(trial.arm, last, best).gains
+
+
+def says(evidence: Evidence, trial: Trial) -> str:
+    """The verdict on a departure; marked where longer runs of the same recipes would give another."""
+    worth = evidence.study.design.survives
+    said, other = (verdict(less_the_base(one, trial), worth) for one in (evidence, evidence.by_longest))
+    return said if said == other else f"{said} {UNSTEADY}"
+
+
+def explained(shown: str) -> str:
+    """With what the mark means below, where there is one."""
+    meaning = "by the first rounds of longer runs of the same recipes the verdict would be another"
+    return f"{shown}\n{UNSTEADY}: {meaning}.\n" if UNSTEADY in shown else shown
 
 
 def known_departures(evidence: Evidence, choice: Choice) -> dict[str, dict[str, Trial]]:
-    """By departure and arm those of which an interval is known; what is confirmed stands in place of the screen."""
+    """By departure and arm those of which an interval is known: confirmed, else of the profile, else of the screen."""
+    study = evidence.study
+    pipelines = [_of_profile(evidence, changes) for changes in choice.changes if THEIRS in choice.arms]
     found: dict[str, dict[str, Trial]] = {}
-    for part in ("screen", "confirm"):
-        for trial in evidence.study.departures(part, choice):
-            if less_the_base(evidence, trial).half_width is not None:
-                found.setdefault(trial.label, {})[trial.arm] = trial
+    for name, trial in (
+        *((trial.label, trial) for trial in study.departures("screen", choice)),
+        *((name, trial) for name, trial in pipelines if trial is not None),
+        *((trial.label, trial) for trial in study.departures("confirm", choice)),
+    ):
+        if less_the_base(evidence, trial).half_width is not None:
+            found.setdefault(name, {})[trial.arm] = trial
     return found
+
+
+def _of_profile(evidence: Evidence, changes: Changes) -> tuple[str, Trial | None]:
+    """A departure as one of the profile's pipelines, which FedAvg has run all rounds with, if it is one of them."""
+    study = evidence.study
+    pipeline = {**study.candidates()[0], **changes}
+    there = pipeline in study.candidates() and pipeline != study.candidates()[0]
+    return label(changes), study.candidate(pipeline, evidence.home) if there else None
 
 
 def less_the_base(evidence: Evidence, trial: Trial) -> Rival:
     """A departure less its own arm at the base."""
-    return evidence.against(trial, evidence.study.base_of(trial))
+    study = evidence.study
+    base = study.first_pipeline_beside(trial) if trial.part == "profile" else study.base_of(trial)
+    return evidence.against(trial, base)
 
 
 def last_or_best(evidence: Evidence) -> str:
@@ -109,8 +154,8 @@ def last_or_best(evidence: Evidence) -> str:
         last, best = evidence.found(trial, "last"), evidence.found(trial, "best")
         leads = [interval(evidence.over_fedavg(trial, which)) for which in ("last", "best")]
         shown = ["–", "–"] if arm == THEIRS else leads
-        gaps = pair(arm, last, best).gains  # none can be negative, so that an interval would say nothing
-        gap = f"{fmean(gaps):.2f}" if gaps else "–"
+        gaps = _best_less_last(evidence, trial)  # none can be negative, so that an interval would say nothing
+        gap = spread(gaps) if gaps else "–"
         rows.append([arm, spread(list(last.values())), spread(list(best.values())), gap, *shown])
     heads = (
         "arm",

@@ -61,6 +61,11 @@ class Evidence:
         """What the parts that choose leave to the others, as far as they have been run."""
         return self.study.settled(self.results)
 
+    @cached_property
+    def by_longest(self) -> Evidence:
+        """The same study on the first rounds of longer runs, where the same recipe was also run for more rounds."""
+        return Evidence(self.study, self.results.by_longest())
+
     def found(self, trial: Trial, which: str = "") -> dict[int, float]:
         """Percent by seed, as far as it has been run."""
         return self.results.accuracies(trial, self.study.seeds_read(trial), which)
@@ -91,11 +96,21 @@ class Evidence:
 
     def rounds_to_fedavg(self, ours: Trial) -> Reached | None:
         """T: the rounds after which one first has its FedAvg's final accuracy of the same seed, as a median."""
+        first = self._reaching_fedavg(ours)
+        return reached(list(first.values()), [ours.recipe.rounds] * len(first))
+
+    def sooner(self, ours: Trial) -> Rival | None:
+        """The same less FedAvg's own rounds, paired by seed; none unless it gets there on every seed."""
+        trials = (self.study.fedavg_beside(ours), ours)
+        theirs, own = ({s: n for s, n in self._reaching_fedavg(one).items() if n is not None} for one in trials)
+        return pair(THEIRS, theirs, own) if len(own) == len(self._reaching_fedavg(ours)) > 0 else None
+
+    def _reaching_fedavg(self, ours: Trial) -> dict[int, int | None]:
+        """By seed the first round with FedAvg's final accuracy, None for never."""
         theirs = self.records(self.study.fedavg_beside(ours))
         ends = {record.summary["seed"]: record.rounds[-1]["global"]["acc"] for record in theirs}
-        known = [record for record in self.records(ours) if record.summary["seed"] in ends]
-        first = [first_reaching(record.rounds, ends[record.summary["seed"]]) for record in known]
-        return reached(first, [ours.recipe.rounds] * len(known))
+        known = {record.summary["seed"]: record for record in self.records(ours)}
+        return {seed: first_reaching(record.rounds, ends[seed]) for seed, record in known.items() if seed in ends}
 
     @property
     def leaders(self) -> list[str]:
@@ -167,7 +182,15 @@ class Evidence:
 
     def mean_of_columns(self, value: float | None, paper: Changes, part: str) -> dict[int, float]:
         """Percent by seed, as a mean over all columns, with a value of FedSSD's strength or of FedAvg."""
-        found = [self.found(self.study.on_column(column, value, paper, part)) for column in COLUMNS]
+        return self._mean([self.study.on_column(column, value, paper, part) for column in COLUMNS])
+
+    def mean_reported(self, name: str, settled: Settled) -> dict[int, float]:
+        """The same of a method or variant that is reported."""
+        return self._mean([self.study.reported(column, name, settled) for column in COLUMNS])
+
+    def _mean(self, trials: Sequence[Trial]) -> dict[int, float]:
+        """Percent by those seeds that all have, as a mean over the trials."""
+        found = [self.found(trial) for trial in trials]
         shared = set.intersection(*(set(one) for one in found))
         return {seed: fmean(one[seed] for one in found) for seed in sorted(shared)}
 

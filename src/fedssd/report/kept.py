@@ -38,6 +38,8 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
                 own, *others = _figures(runs)
                 less = "–" if kept is base else interval(pair(method, base, kept))
                 rows.append([_named(place, method), own, less, *others])
+    if not rows:
+        return ""
     words = [", ".join(map(str, classes)) for classes in (GLOBAL, LOCAL)]
     kept_of = (f"client {CLIENT} keeps of {words[0]}, %", "less FedAvg's [95 %]")
     heads = ("method", *kept_of, f"knows of {words[1]}, %")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from fedssd.experiment.cells import Place, cells_of, places_of
+from fedssd.experiment.cells import Cell, Place, cells_of, fedavg_of, places_of
 from fedssd.experiment.paper import Experiment, Published
 from fedssd.report.figures import NAMES as PAPER_NAMES
 from fedssd.report.markdown import table
@@ -76,6 +76,7 @@ class Side:
     title: str
     cells: tuple[Compared, ...]
     stand_in: str = ""
+    command: str = ""  # runs it again
     split_chosen: bool = False  # for FedAvg's nearness to the published figure
 
     @property
@@ -105,19 +106,18 @@ def compare_with_paper(
 
 
 def _side(place: Place, done: Mapping[str, Path], seeds: Sequence[int], stand_in: str) -> Side:
-    def runs(method: str) -> Runs:
-        cells = cells_of(_with(place, method), seeds)
+    def runs(cells: Sequence[Cell]) -> Runs:
         return {cell.recipe.seed: read(done[cell.key]) for cell in cells if cell.key in done}
 
-    baseline = runs(BASELINE)
+    baseline = runs(fedavg_of(place, seeds))
     return Side(
         place.column.title,
         tuple(
-            _compared(place, method, baseline if method == BASELINE else runs(method), baseline)
+            _compared(place, method, runs(cells_of(place, seeds, (method,))), baseline)
             for method in place.column.methods
         ),
         stand_in,
-        (place.column.recipe, place.base.partition_seed) == SPLIT_CHOSEN,
+        split_chosen=(place.column.recipe, place.base.partition_seed) == SPLIT_CHOSEN,
     )
 
 
@@ -137,11 +137,6 @@ def _compared(place: Place, method: str, ours: Runs, baseline: Runs) -> Compared
     )
 
 
-def _with(place: Place, method: str) -> Place:
-    """The same setting for a method its column may not list: FedAvg, whose accuracy T is measured against."""
-    return Place(replace(place.column, methods=(method,)), place.base)
-
-
 def markdown(sides: Sequence[Side]) -> str:
     """A table for each column; where a dataset stands in for the paper's, it is named and nothing is subtracted."""
     return "\n".join(map(_section, sides))
@@ -149,7 +144,8 @@ def markdown(sides: Sequence[Side]) -> str:
 
 def _section(side: Side) -> str:
     heads, rows = _shown(side)
-    title = f"**{side.title}**{side.heading.removeprefix(side.title)}"
+    again = f" (`{side.command}`)" if side.command else ""
+    title = f"**{side.title}**{side.heading.removeprefix(side.title)}{again}"
     return "\n".join([title, "", table(heads, rows), *(f"{note}." for note in notes(side)), ""])
 
 
@@ -309,7 +305,9 @@ def section(experiment: Experiment, done: Mapping[str, Path], seeds: Sequence[in
     places = places_of(experiment, {})
     sides = compare_with_paper(places, done, seeds)
     ran = [pair for pair in zip(places, sides, strict=True) if any(cell.accuracies for cell in pair[1].cells)]
-    parts = [markdown([side for _, side in ran])] if ran else []
+    again = f"fedssd reproduce {experiment.name} --only"
+    named = [replace(side, command=f"{again} {place.column.recipe}") for place, side in ran]
+    parts = [markdown(named)] if ran else []
     if ran:
         parts.append(_origins([place for place, _ in ran], done, seeds))
     rest = [

@@ -31,21 +31,23 @@ def strength(value: float) -> str:
 def named(names: Sequence[str], trials: Sequence[Trial], design: Design, any_strength: bool = False) -> list[Trial]:
     """Those that go by all of these names: of a choice, setting, composition, label or arm, or what a page calls it.
 
-    Case, blanks and a ``.0`` do not matter. ``any_strength``: where what was found is made up, FedSSD goes by all its
-    strengths.
+    Case, blanks and how a number or a Greek letter is written do not matter. ``any_strength``: where what was found is
+    made up, FedSSD goes by all its strengths.
     """
-    known, wanted = titles(design), {_plain(name) for name in names}
+    known, wanted = titles(design), {plain(name) for name in names}
 
     def own(trial: Trial) -> set[str]:
         words = (trial.group, trial.label, trial.arm)
         said = (*words, *(known.get(one, one) for one in words), *_strengths(trial, design, any_strength))
-        return {_plain(one) for one in said}
+        return {plain(one) for one in said}
 
     return [trial for trial in trials if wanted <= own(trial)]
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"(?<=\d)\.0(?!\d)", "", "".join(name.split()).casefold())
+def plain(name: str) -> str:
+    """A name without case and blanks; 1e-5 and 0.00001 are one number, ``delta`` is δ and ``alpha`` α."""
+    text = "".join(name.split()).casefold().replace("delta", "δ").replace("alpha=", "α=").replace(".α=", ".alpha=")
+    return re.sub(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)?(?![\w.])", lambda found: f"{float(found[0]):g}", text)
 
 
 def _strengths(trial: Trial, design: Design, any_strength: bool) -> list[str]:

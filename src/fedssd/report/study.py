@@ -17,6 +17,7 @@ from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report import by_round, departures, mechanism, tuned
 from fedssd.report.advice import advice
 from fedssd.report.answer import STAND_IN, answer, short_answer
+from fedssd.report.appearance import appearance
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.records import Record
@@ -31,6 +32,7 @@ class Page(Evidence):
         self.blocks: dict[str, Callable[[], str]] = {
             "answer": lambda: answer(self),
             "short-answer": lambda: short_answer(self),
+            "appearance": lambda: appearance(self),
             "advice": lambda: advice(self),
             "lead": lambda: departures.lead(self),
             "choices": lambda: departures.choices(self),
@@ -121,6 +123,7 @@ class Page(Evidence):
 
 TITLES: Mapping[str, str] = {
     "answer": "Answer",
+    "appearance": "Where the published lead appears",
     "advice": "What to set, and what did not matter",
     "lead": "FedSSD's gain over FedAvg",
     "choices": "Choices",

@@ -101,11 +101,15 @@ def rounds_of(count: int) -> str:
     return f"{count} round{'' if count == 1 else 's'}"
 
 
-def stands_on(found: Mapping[str, Rival], every: int = 0) -> str:
-    """The verdicts alone: ``leads FedAvg on a and b and trails it on c``; one for ``every`` column is said as one."""
+def stands_on(found: Mapping[str, Rival], every: int = 0, sizes: bool = False) -> str:
+    """The verdicts alone: ``leads FedAvg on a and b and trails it on c``; one for ``every`` column is said as one.
+
+    ``sizes``: what is told apart with its mean, ``on a (+0.97)``.
+    """
     where: dict[str, list[str]] = {}
     for title, lead in found.items():
-        where.setdefault(stands(lead), []).append(title)
+        mean = f" ({fmean(lead.gains):+.2f})" if sizes and lead.clear else ""
+        where.setdefault(stands(lead), []).append(f"{title}{mean}")
     if len(where) == 1 and len(found) == every:
         return (
             f"{next(iter(where))} FedAvg on {'every' if all(lead.clear for lead in found.values()) else 'any'} column"

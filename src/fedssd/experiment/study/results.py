@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,8 +23,10 @@ LATE = 5
 class Results:
     """Finished runs, by what they are runs of and the kernels that made them, which end up to a point or more apart.
 
-    The first rounds of a longer run are the shorter run.
+    The first rounds of a longer run are the shorter run, but for rounding: where both are there, the shorter counts.
     """
+
+    longest = False  # whether the longer counts instead
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self.done: dict[str, Path] = {}  # every run that counts, by its key, whatever kernels made it
@@ -50,9 +53,16 @@ class Results:
         for cell in cells:
             lengths = self._by_length.get(_endless(cell.recipe), {})
             longer = [length for length in lengths if length > cell.recipe.rounds and cell.recipe.evaluate_every == 1]
-            runs = self._runs.get(made(cell.recipe)) or ([lengths[max(longer)]] if longer else [])
+            runs, instead = self._runs.get(made(cell.recipe), []), [lengths[max(longer)]] if longer else []
+            runs = instead or runs if self.longest else runs or instead
             if runs:
                 found[cell.key] = runs
+        return found
+
+    def by_longest(self) -> Results:
+        """The same runs, of which the longer count where there are both: whether that says the same."""
+        found = copy(self)
+        found.longest, found._measured = True, {}
         return found
 
     def run(self, trial: Trial, seed: int) -> Path | None:

@@ -24,7 +24,8 @@ class Without(NamedTuple):
 class Rows(Trials):
     """A design's trials, each with those that its row is compared with.
 
-    Grids that tune a strength are compared as a whole, value with value and best with best: no row is beside another.
+    Grids that tune a strength are compared as a whole, value with value and best with best: no row is beside another,
+    but on columns FedAvg's.
     """
 
     def base_of(self, trial: Trial) -> Trial:
@@ -73,9 +74,10 @@ class Rows(Trials):
         return [other for other in found if other != trial]
 
     def with_compared(self, wanted: Sequence[Trial], trials: Sequence[Trial]) -> list[Trial]:
-        """Some of a part's trials, behind those of it that their rows are compared with."""
-        beside = [other for trial in wanted for other in self.compared_with(trial, trials)]
-        return [*(trial for trial in trials if trial in beside and trial not in wanted), *wanted]
+        """Some of a part's trials, behind what their rows are compared with: of the part in its order, then others."""
+        beside = [other for trial in wanted for other in self.compared_with(trial, trials) if other not in wanted]
+        elsewhere = [other for place, other in enumerate(beside) if other not in (*trials, *beside[:place])]
+        return [*(trial for trial in trials if trial in beside), *elsewhere, *wanted]
 
     def _fedssd_beside(self, trial: Trial, trials: Sequence[Trial]) -> list[Trial]:
         """FedSSD as tuned, on the column of another method that is reported; FedAvg's row is in FedSSD's own."""
