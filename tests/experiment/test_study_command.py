@@ -162,7 +162,7 @@ def test_a_plan_of_all_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFix
         (
             ["--part", "scren"],
             "expected one of screen, confirm, profile, tune, columns, report, compose, best, "
-            "digits-columns, digits, all (did you mean",
+            "digits-columns, digits-choices, digits, all (did you mean",
         ),
         (["--part", "bogus", "--plan"], "unknown part 'bogus'"),
         (["--part", "bogus", "--seeds", "1"], "unknown part 'bogus'"),

@@ -54,6 +54,22 @@ def profile_and_report(trial: Trial, _: int) -> float | None:
     return {"profile": published.get(trial.group), "tune": 60.0, "report": 70.0}.get(trial.part)
 
 
+Curves = dict[str, dict[int, list[float]]]  # by method and seed the accuracies of all rounds
+
+
+def reported_with(curves: Curves, folder: Path, write_run: Callable[..., Path]) -> Page:
+    """The page of a report whose runs on seeds 3 to 5 have these curves, on every column."""
+
+    class Recorded(Told):
+        def run(self, trial: Trial, seed: int) -> Path | None:
+            if trial.part != "report" or trial.arm not in curves:
+                return None
+            run = folder / f"{trial.arm}-{seed}"
+            return run if run.exists() else write_run(run, trial.arm, seed, curves[trial.arm][seed])
+
+    return Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report))
+
+
 def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
     tmp_path: Path, write_run: Callable[..., Path]
 ) -> None:
@@ -63,14 +79,7 @@ def test_rounds_to_fedavg_s_final_accuracy_are_a_median_over_seeds(
         "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.5, 0.5, 0.6], 5: [0.5, 0.6, 0.6]},
     }
 
-    class Recorded(Told):
-        def run(self, trial: Trial, seed: int) -> Path | None:
-            if trial.part != "report" or trial.arm not in curves:
-                return None
-            folder = tmp_path / f"{trial.arm}-{seed}"
-            return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
-
-    page = Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report))
+    page = reported_with(curves, tmp_path, write_run)
     soon = (
         "Where δ = 0.5 the tuned FedSSD first has FedAvg's final accuracy after 3 (2/3) rounds, FedAvg itself after 2 "
     )
@@ -90,15 +99,8 @@ def test_how_much_sooner_is_paired_by_seed_where_it_gets_there_on_every_one(
         "fedssd": {3: [0.6, 0.6, 0.5], 4: [0.6, 0.5, 0.6], 5: [0.5, 0.7, 0.6]},
     }
 
-    class Recorded(Told):
-        def run(self, trial: Trial, seed: int) -> Path | None:
-            if trial.part != "report" or trial.arm not in curves:
-                return None
-            folder = tmp_path / f"{trial.arm}-{seed}"
-            return folder if folder.exists() else write_run(folder, trial.arm, seed, curves[trial.arm][seed])
-
     half = T2 * (1 / 3) ** 0.5 / 3**0.5  # the standard deviation of 1, 2 and 1 is the root of a third
-    said = answer(Page(Study(reporting=(3, 4, 5)), Recorded(profile_and_report)))
+    said = answer(reported_with(curves, tmp_path, write_run))
     doubt = f"seed by seed -1.33 [{-4 / 3 - half:+.2f}, {-4 / 3 + half:+.2f}] rounds"
     assert f"after 1 rounds, FedAvg itself after 3 (medians over 3 seeds; {doubt}; the paper prints" in said
 

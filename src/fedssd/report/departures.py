@@ -79,9 +79,9 @@ def _short_rows(evidence: Evidence, choice: Choice) -> list[list[str]]:
 
 def _said(evidence: Evidence, trial: Trial | None) -> list[str]:
     """What a departure does, and after how many rounds."""
-    if trial is None:
+    found = None if trial is None else less_the_base(evidence, trial)
+    if trial is None or found is None or not found.gains:
         return [NOT_RUN, "–"]
-    found = less_the_base(evidence, trial)
     return [f"{interval(found)} ({len(found.gains)}): {says(evidence, trial)}", str(trial.recipe.rounds)]
 
 
@@ -100,6 +100,25 @@ def _best_rounds(evidence: Evidence) -> list[list[str]]:
 def _best_less_last(evidence: Evidence, trial: Trial) -> list[float]:
     last, best = evidence.found(trial, "last"), evidence.found(trial, "best")
     return pair(trial.arm, last, best).gains
+
+
+def on_digits(evidence: Evidence) -> str:
+    """Every departure from the recipe of digits: what it does to FedAvg, to FedSSD, and to FedSSD's lead."""
+    theirs, ours = evidence.study.digits_bases()
+    if evidence.over_fedavg(ours).half_width is None:
+        return f"{NOT_RUN.capitalize()}.\n"
+    accuracies = [f"{spread(list(evidence.found(trial).values()))} %" for trial in (theirs, ours)]
+    rows = [["", "`base`", *accuracies, interval(evidence.over_fedavg(ours))]]
+    for choice in evidence.study.design.digits.choices:
+        for place, changes in enumerate(choice.changes):
+            trials = [evidence.study.digits_departure(choice.name, arm, changes) for arm in (THEIRS, OURS)]
+            said = [_said(evidence, trial)[0] if trial.arm in choice.arms else "–" for trial in trials]
+            question = "" if place else choice.question
+            rows.append([question, code(label(changes)), *said, interval(evidence.over_fedavg(trials[1]))])
+    less = "less the base [95 %] (seeds)"
+    heads = ("open choice", "departure", f"FedAvg, {less}", f"FedSSD, {less}", "FedSSD less FedAvg there [95 %]")
+    rounds = rounds_of(theirs.recipe.rounds)
+    return f"After {rounds}, {theirs.recipe.partition}.\n\n{explained(table(heads, rows, left=2))}"
 
 
 def says(evidence: Evidence, trial: Trial) -> str:

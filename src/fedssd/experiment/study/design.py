@@ -12,8 +12,9 @@ from fedssd.experiment.paper import EVERYTHING, recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
-PARTS = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best", "digits-columns", "digits")
-REPORTING = ("confirm", "report", "best", "digits")  # the others choose
+OF_CIFAR10 = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best")
+PARTS = (*OF_CIFAR10, "digits-columns", "digits-choices", "digits")
+REPORTING = ("confirm", "report", "best", "digits-choices", "digits")  # the others choose
 WITH_PIPELINE = ("tune", "columns", "report", "compose", "best")  # the chosen one, or one that is named
 ON_COLUMNS = ("columns", "digits-columns")  # each chooses FedSSD's strength over all columns
 OURS, THEIRS = "fedssd", "fedavg"
@@ -80,6 +81,7 @@ class Digits:
     seeds: tuple[int, ...]
     after: tuple[int, ...]
     tuning: tuple[int, ...]  # the seeds its strength is chosen on
+    choices: tuple[Choice, ...]  # what is open, where FedSSD distils
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class Design:
     @property
     def named(self) -> frozenset[str]:
         """Every recipe key and option that the study itself sets somewhere."""
-        departures = [*(changes for choice in self.choices for changes in choice.changes), *self.candidates]
+        every = (*self.choices, *self.digits.choices)
+        departures = [*(changes for choice in every for changes in choice.changes), *self.candidates]
         fixed = [*(arm.changes for arm in self.arms.values()), *(one.fixed for one in self.variants), self.composed]
         tuned = [*(one.key for one in (*self.grids, *self.variants)), *(one.key for one in self.compositions)]
         return frozenset({"method", "server", *tuned, *(key for changes in (*departures, *fixed) for key in changes)})
@@ -221,15 +224,21 @@ def understood(content: Mapping[str, Any]) -> Design:
         {part: _variant(f"{OURS}-{part}", {"method": OURS, **content[part]}) for part in ON_COLUMNS},
         tuple(_composition(one, variants) for one in content["composition"]),
         content["compose"]["fixed"],
-        _digits(content["digits"], content["digits-columns"]["seeds"]),
+        _digits(content["digits"], content["digits-columns"]["seeds"], content["digits-choice"]),
     )
     _check(design)
     return design
 
 
-def _digits(given: Mapping[str, Any], tuning: Sequence[int]) -> Digits:
+def _digits(given: Mapping[str, Any], tuning: Sequence[int], choices: Sequence[Mapping[str, Any]]) -> Digits:
     m_max, seeds, after = (tuple(given[key]) for key in ("m_max", "seeds", "after"))
-    return Digits(given["recipe"], m_max, seeds, after, tuple(tuning))
+    return Digits(given["recipe"], m_max, seeds, after, tuple(tuning), tuple(map(_digits_choice, choices)))
+
+
+def _digits_choice(given: Mapping[str, Any]) -> Choice:
+    """Of FedAvg and FedSSD, unless all that it changes are options of FedSSD's."""
+    own = all(_owner(key) == OURS for changes in given["changes"] for key in changes)
+    return Choice(given["name"], given["question"], (OURS,) if own else (THEIRS, OURS), tuple(given["changes"]))
 
 
 def _owner(key: str) -> str:

@@ -63,6 +63,7 @@ class Study(Choices):
             "compose": self._compose,
             "best": self._best,
             "digits-columns": self._digits_columns,
+            "digits-choices": self._digits_choices,
             "digits": self._digits,
         }[part](results)
         return found
@@ -130,6 +131,10 @@ class Study(Choices):
 
     def _digits_columns(self, results: Results) -> list[Trial]:
         return self.on_columns("digits-columns", {})
+
+    def _digits_choices(self, results: Results) -> list[Trial]:
+        departures = [trial for choice in self.design.digits.choices for trial in self.digits_departures(choice)]
+        return [*self.digits_bases(), *departures]
 
     def _digits(self, results: Results) -> list[Trial]:
         found = [self.on_digits(column, "fedavg") for column in COLUMNS]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from fedssd.experiment.study.design import ON_COLUMNS, OURS, THEIRS, label
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, Settled, Trials
 
-DEPARTING = ("screen", "confirm")
+DEPARTING, OF_DIGITS = ("screen", "confirm"), "digits-choices"
 
 
 class Without(NamedTuple):
@@ -30,11 +31,13 @@ class Rows(Trials):
 
     def base_of(self, trial: Trial) -> Trial:
         """What a departure departs from."""
+        if trial.part == OF_DIGITS:
+            return self.digits_departure(BASE, trial.arm, {})
         return self._departure(trial.part, BASE, trial.arm, {})
 
     def fedavg_beside(self, trial: Trial) -> Trial:
         """FedAvg where a trial is: with its departure, on its column, or beside a composition as it is reported."""
-        if trial.part in DEPARTING:
+        if trial.part in (*DEPARTING, OF_DIGITS):
             return self._departed_fedavg(trial)
         column = self._column(self.design.base if trial.part == "best" else trial.group)
         if trial.part == "digits":
@@ -59,7 +62,7 @@ class Rows(Trials):
     def compared_with(self, trial: Trial, trials: Sequence[Trial]) -> list[Trial]:
         """All that rows compare it with; compositions are looked for among these trials of its part."""
         found: list[Trial] = []
-        if trial.part in DEPARTING:
+        if trial.part in (*DEPARTING, OF_DIGITS):
             with_fedavg = trial.recipe.method == OURS or trial.group == BASE
             found = [self.base_of(trial), *([self.fedavg_beside(trial)] if with_fedavg else [])]
         elif trial.part == "profile":
@@ -87,11 +90,13 @@ class Rows(Trials):
 
     def _departed_fedavg(self, trial: Trial) -> Trial:
         """With the same departure, or at the base where FedAvg does not have it."""
-        for choice in self.design.choices:
+        digits = trial.part == OF_DIGITS
+        depart = self.digits_departure if digits else partial(self._departure, trial.part)
+        for choice in self.design.digits.choices if digits else self.design.choices:
             for changes in choice.changes if THEIRS in choice.arms else ():
                 if (choice.name, label(changes)) == (trial.group, trial.label):
-                    return self._departure(trial.part, choice.name, THEIRS, changes)
-        return self._departure(trial.part, BASE, THEIRS, {})
+                    return depart(choice.name, THEIRS, changes)
+        return depart(BASE, THEIRS, {})
 
     def _is_control(self, trial: Trial) -> bool:
         return self.design.composition(trial.group).is_control

@@ -12,8 +12,10 @@ from fedssd.experiment.paper import EXPERIMENTS, SMALL_ROUNDS, Column, recipe_fi
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import (
+    OURS,
     PARTS,
     REPORTING,
+    THEIRS,
     Changes,
     Choice,
     Composition,
@@ -26,6 +28,7 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.methods.registry import summands
 
 BASE = "base"
+ON_DIGITS = ("digits-choices", "digits")  # what is reported there
 COLUMNS = EXPERIMENTS["table2"].columns  # Table 1's CIFAR-10 among them
 OF_IMAGES = "augment"  # the one key that means nothing for digits
 
@@ -77,7 +80,7 @@ class Trials:
 
     def seeds_for(self, trial: Trial) -> tuple[int, ...]:
         """On which seeds a trial runs: more than others where it says whether FedSSD leads."""
-        if trial.part == "digits" and self.reporting is None:
+        if trial.part in ON_DIGITS and self.reporting is None:
             return self.design.digits.seeds
         at_base = trial.part == "confirm" and trial.group == BASE and trial.arm in self.design.more_arms
         more = at_base or (trial.part == "report" and trial.arm in self.design.more_reported and self.pipeline is None)
@@ -181,6 +184,24 @@ class Trials:
     def best(self, name: str, value: object, settled: Settled) -> Trial:
         """A composition that was chosen, as it is reported."""
         return self.composed("best", self.design.composition(name), value, settled)
+
+    def digits_bases(self) -> list[Trial]:
+        """FedAvg and FedSSD with the recipe that comes with digits."""
+        return [self.digits_departure(BASE, method, {}) for method in (THEIRS, OURS)]
+
+    def digits_departures(self, choice: Choice) -> list[Trial]:
+        """A choice's departures from it, method by method."""
+        return [
+            self.digits_departure(choice.name, method, changes) for changes in choice.changes for method in choice.arms
+        ]
+
+    def digits_departure(self, group: str, method: str, changes: Changes) -> Trial:
+        """One of them, on the split that the recipe has."""
+        part = "digits-choices"
+        rounds = {"rounds": self._setting(self._column(self.design.base), part).rounds, **self.changes}
+        base = merge(load_recipe(recipe_file(self.design.digits.recipe), {}), rounds, "study")
+        recipe = merge(base, {"method": method, **changes}, "study")
+        return Trial(part, group, label(changes) or BASE, method, check(recipe))
 
     def on_digits(self, column: Column, method: str, **strength: float) -> Trial:
         """A method on digits that are split as a column's data are."""
