@@ -90,7 +90,7 @@ def test_fedssd_s_strength_is_said_for_each_column_and_for_all() -> None:
     for said in (answer(found), short_answer(found)):
         assert f"| M_max = 0.5, tuned on δ = 0.5 | 7 | {' | '.join(['-1.00 [-1.00, -1.00] *'] * 5)} |\n" in said
         assert f"| M_max = 0.1, best over all columns | 7 | {' | '.join(['+0.20 [+0.20, +0.20] *'] * 5)} |\n" in said
-        assert "; with the strength best over all columns (M_max = 0.1) it leads FedAvg on every column.**" in said
+        assert ". Best over all columns is M_max = 0.1, with which it leads FedAvg on every column.**" in said
     not_yet = page(lambda trial, seed: None if trial.arm == "fedssd-columns" else says(trial, seed))
     added = "On 4 seeds that were added after the others had been looked at, and on these alone, the tuned FedSSD"
     assert f"{added} trails FedAvg on every column." in answer(found)

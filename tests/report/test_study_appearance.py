@@ -45,7 +45,7 @@ def test_a_method_stands_with_its_lead_its_seeds_and_what_it_costs_elsewhere() -
     head, _, *rows = appearance(found).splitlines()
     assert "δ = 0.5, less FedAvg [95 %] (seeds) | +2.89 in it | T |" in head
     assert rows[0].startswith(
-        "| FedAvg itself, % | 70.57 ± 0.53 (7) | – | – | 70.57 ± 0.53 (7) |"
+        "| FedAvg itself, % | 70.57 ± 0.53 (7) | – | – | 71.07 ± 0.53 (7) | 70.57 ± 0.53 (7) |"
     )  # (3 · 70 + 4 · 71) / 7
     moon, fedssd = (next(row for row in rows if row.startswith(f"| {name} |")) for name in ("MOON", "FedSSD"))
     assert f"| +3.00 [{3 - half:+.2f}, {3 + half:+.2f}] * (3) | yes | – |" in moon

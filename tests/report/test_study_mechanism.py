@@ -101,7 +101,7 @@ def test_how_much_sooner_is_paired_by_seed_where_it_gets_there_on_every_one(
 
     half = T2 * (1 / 3) ** 0.5 / 3**0.5  # the standard deviation of 1, 2 and 1 is the root of a third
     said = answer(reported_with(curves, tmp_path, write_run))
-    doubt = f"seed by seed -1.33 [{-4 / 3 - half:+.2f}, {-4 / 3 + half:+.2f}] rounds"
+    doubt = f"seed by seed -1.33 [{-4 / 3 - half:+.2f}, {-4 / 3 + half:+.2f}] rounds, not told apart"
     assert f"after 1 rounds, FedAvg itself after 3 (medians over 3 seeds; {doubt}; the paper prints" in said
 
 

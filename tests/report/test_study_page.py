@@ -69,6 +69,28 @@ def test_a_choice_is_compared_with_its_own_arm_at_the_base() -> None:
     assert "| `fedssd.m_max=1.0` | fedssd | 56.00 ± 1.00 (3) | 51.00 ± 1.00 (3) | +5.00" in lead
 
 
+def test_choices_on_digits_stand_beside_their_own_base_and_fedavg() -> None:
+    """The head adds 2 to FedAvg and takes 1 from FedSSD, 4 ahead at the base; without the floor FedSSD gains 0.5."""
+
+    def says(trial: Trial, seed: int) -> float | None:
+        if trial.part != "digits-choices" or trial.label not in ("base", "head=on", "fedssd.floor=0.0"):
+            return None
+        changes = {("fedavg", "head=on"): 2.0, ("fedssd", "head=on"): -1.0, ("fedssd", "fedssd.floor=0.0"): 0.5}
+        return 80.0 + seed + 4.0 * (trial.arm == "fedssd") + changes.get((trial.arm, trial.label), 0.0)
+
+    found = page(says)
+    opening, _, _, _, base, *rows = found.blocks["digits-choices"]().splitlines()
+    assert opening == "After 20 rounds, dirichlet:0.1."
+    assert base == "|  | `base` | 85.50 ± 1.87 (6) % | 89.50 ± 1.87 (6) % | +4.00 [+4.00, +4.00] * |"  # of seeds 3 to 8
+    head, floor = (next(row for row in rows if f"| `{name}` |" in row) for name in ("head=on", "fedssd.floor=0.0"))
+    more, less = "+2.00 [+2.00, +2.00] * (6): raises it", "-1.00 [-1.00, -1.00] * (6): lowers it"
+    assert head.endswith(f"| `head=on` | {more} | {less} | +1.00 [+1.00, +1.00] * |")  # 83 less 82
+    half_a_point = "+0.50 [+0.50, +0.50] * (6): raises it"
+    assert floor.endswith(f"| `fedssd.floor=0.0` | – | {half_a_point} | +4.50 [+4.50, +4.50] * |")
+    assert any(row.endswith(f"| `auxiliary=2` | {NOT_RUN} | {NOT_RUN} | – |") for row in rows)
+    assert page(lambda trial, seed: None).blocks["digits-choices"]() == "Not run yet.\n"
+
+
 def test_reported_columns_stand_beside_the_paper_s() -> None:
     published = {column.recipe: column.published["fedavg"].accuracy for column in COLUMNS}
 
@@ -95,8 +117,8 @@ def test_reported_columns_stand_beside_the_paper_s() -> None:
     )
     first, *rest = answer(found).split("\n\n")
     assert first.startswith(
-        "**On CIFAR-10, with the paper's CNN and ten clients, FedSSD as printed leads FedAvg on δ = 0.5; FedSSD tuned "
-        "on δ = 0.5 (M_max = 0.01) leads FedAvg on every column.** "
+        "**On CIFAR-10, with the paper's CNN and ten clients, FedSSD as printed leads FedAvg on δ = 0.5 (+1.50 [+1.50, "
+        "+1.50] points; the paper prints +2.89). At M_max = 0.01, tuned on δ = 0.5, it leads FedAvg on every column.** "
     )
     said, lead = answer(found), "+1.50 points, 95 % interval +1.50 to +1.50, 3 seeds"
     assert f"leads FedAvg ({lead})" in first

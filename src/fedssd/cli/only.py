@@ -76,8 +76,8 @@ def chosen(study: Study, part: str, results: Results, only: Sequence[str]) -> Ch
     from fedssd.report.row_names import named
 
     trials = study.trials(part, results)
-    if not only:
-        return Chosen(trials, [])
+    if not only:  # what rows are compared with is of the same part, but for FedAvg beside the best compositions
+        return Chosen(trials, [one for one in study.with_compared(trials, trials) if one not in trials])
     if not named(only, trials, study.design):  # a departure that did not survive is confirmed if it is named
         trials += study.optional(part)
     wanted = named(only, trials, study.design)

@@ -83,17 +83,23 @@ def _in_short(evidence: Evidence) -> str:
     """The verdicts alone, where there is one: of FedSSD at the base, tuned, and with one strength for all columns."""
     home, key = evidence.home.title, evidence.study.design.columns.key
     on = "On CIFAR-10, with the paper's CNN and ten clients, " if evidence.beside_the_paper else ""
+    paper = evidence.published(evidence.home)
+    printed = "" if paper is None else f"; the paper prints {paper:+.2f}"
     base = list(_with_interval(_base_leads(evidence)).items())[:1]
-    said = [f"{name} {stands(lead)} FedAvg on {home}" for name, lead in base]
+    said = [f"{name} {stands(lead)} FedAvg on {home} ({_plain(lead)}{printed})" for name, lead in base]
     tuned, settled = _with_interval(_tuned_leads(evidence)), evidence.reported.settled
     if tuned and settled is not None:
-        own = strength(settled.strengths[key])
-        said.append(f"FedSSD tuned on {home} ({own}) {stands_on(tuned, len(COLUMNS), sizes=True)}")
+        own = f"{'At' if base else 'FedSSD at'} {strength(settled.strengths[key])}, tuned on {home},"
+        said.append(f"{own}{' it' if base else ''} {stands_on(tuned, len(COLUMNS), sizes=True)}")
         everywhere = _with_interval(_leads_everywhere(evidence.reported, settled))
         if everywhere and settled.everywhere is not None:
-            best = f"with the strength best over all columns ({strength(settled.everywhere)})"
-            said.append(f"{best} it {stands_on(everywhere, len(COLUMNS))}")
-    return f"**{on}{'; '.join(said)}.**" if said else ""
+            best = f"{strength(settled.everywhere)}{_as_printed(evidence, settled.everywhere)}"
+            said.append(f"Best over all columns is {best}, with which it {stands_on(everywhere, len(COLUMNS))}")
+    return f"**{on}{'. '.join(said)}.**" if said else ""
+
+
+def _plain(lead: Rival) -> str:
+    return f"{interval(lead).removesuffix(' *')} points"
 
 
 def _with_interval(found: dict[str, Rival]) -> dict[str, Rival]:
@@ -218,7 +224,9 @@ def _how_soon(evidence: Evidence) -> list[str]:
     printed = [column.published[name].rounds for name in (OURS, THEIRS)]
     paper = f"; the paper prints {printed[0]} and {printed[1]}" if evidence.beside_the_paper and all(printed) else ""
     found = evidence.sooner(trials[0])
-    doubt = "" if found is None or found.half_width is None else f"; seed by seed {interval(found)} rounds"
+    known = found is not None and found.half_width is not None
+    verdict = "" if found is None or found.clear else ", not told apart"
+    doubt = f"; seed by seed {interval(found)} rounds{verdict}" if found is not None and known else ""
     return [
         f"Where {column.title} the tuned FedSSD first has FedAvg's final accuracy after {ours} rounds, FedAvg itself "
         f"after {theirs} (medians over {ours.seeds} seeds{doubt}{paper})."

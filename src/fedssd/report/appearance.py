@@ -24,7 +24,8 @@ def appearance(evidence: Evidence) -> str:
         return f"{NOT_RUN.capitalize()}.\n"
     others = [one for one in evidence.besides if one is not shown and one.has_report]
     rows = [_fedavg(shown, settled, others), *(_row(shown, name, settled, others) for name in _rivals(shown))]
-    heads = ["method", f"{home}, {LESS}", f"{lead or 0:+.2f} in it", "T", f"mean of the columns, {LESS}"]
+    heads = ["method", f"{home}, {LESS}", f"{lead or 0:+.2f} in it", "T", f"by the best round, {LESS}"]
+    heads += [f"mean of the columns, {LESS}"]
     heads += [f"{home} with {code(other.pipeline)}, {LESS}" for other in others]
     kept = [place for place in range(len(heads)) if place != 2 or lead is not None]
     shown_rows = [[row[place] for place in kept] for row in rows if row[1] != NOT_RUN]
@@ -72,19 +73,20 @@ def _rivals(evidence: Evidence) -> dict[str, str]:
 def _fedavg(evidence: Evidence, settled: Settled, others: Sequence[Evidence]) -> list[str]:
     """What all are compared with."""
     trial = evidence.study.reported(evidence.home, THEIRS, settled)
-    accuracies = [evidence.found(trial), evidence.mean_reported(THEIRS, settled)]
+    accuracies = [evidence.found(trial), evidence.found(trial, "best"), evidence.mean_reported(THEIRS, settled)]
     accuracies += [other.found(at_home) for other in others if (at_home := _at_home(other, THEIRS)) is not None]
-    home, everywhere, *beside = (spread(list(found.values())) for found in accuracies)
-    return ["FedAvg itself, %", home, "–", str(evidence.rounds_to_fedavg(trial) or "–"), everywhere, *beside]
+    home, *others_found = (spread(list(found.values())) for found in accuracies)
+    return ["FedAvg itself, %", home, "–", str(evidence.rounds_to_fedavg(trial) or "–"), *others_found]
 
 
 def _row(evidence: Evidence, name: str, settled: Settled, others: Sequence[Evidence]) -> list[str]:
     found, lead = _lead(evidence, name, settled), evidence.published(evidence.home)
     inside = "yes" if lead is not None and holds(found, lead) else "no"
-    reached = evidence.rounds_to_fedavg(evidence.study.reported(evidence.home, name, settled))
+    at_home = evidence.study.reported(evidence.home, name, settled)
+    reached, by_best = evidence.rounds_to_fedavg(at_home), evidence.over_fedavg(at_home, "best")
     everywhere = pair(THEIRS, *(evidence.mean_reported(one, settled) for one in (THEIRS, name)))
     beside = [other.over_fedavg(trial) if (trial := _at_home(other, name)) is not None else None for other in others]
-    cells = ["–" if one is None else _counted(one) for one in (everywhere, *beside)]
+    cells = ["–" if one is None else _counted(one) for one in (by_best, everywhere, *beside)]
     return [evidence.titles[name], _counted(found), inside, str(reached or "–"), *cells]
 
 

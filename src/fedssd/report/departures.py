@@ -130,7 +130,9 @@ def says(evidence: Evidence, trial: Trial) -> str:
 
 def explained(shown: str) -> str:
     """With what the mark means below, where there is one."""
-    meaning = "by the first rounds of longer runs of the same recipes the verdict would be another"
+    meaning = (
+        "with the first rounds of longer runs where there are any, of the base at least, the verdict would be another"
+    )
     return f"{shown}\n{UNSTEADY}: {meaning}.\n" if UNSTEADY in shown else shown
 
 

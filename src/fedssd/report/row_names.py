@@ -38,8 +38,10 @@ def named(names: Sequence[str], trials: Sequence[Trial], design: Design, any_str
 
     def own(trial: Trial) -> set[str]:
         words = (trial.group, trial.label, trial.arm)
-        said = (*words, *(known.get(one, one) for one in words), *_strengths(trial, design, any_strength))
-        return {plain(one) for one in said}
+        called = [known.get(one, one) for one in words]
+        brief = [one.partition(",")[0] for one in called]  # as a sentence has it, where nothing else is called that
+        said = (*words, *called, *(one for one in brief if one not in known.values()))
+        return {plain(one) for one in (*said, *_strengths(trial, design, any_strength))}
 
     return [trial for trial in trials if wanted <= own(trial)]
 
