@@ -46,12 +46,12 @@ def table(kind: str, name: str) -> str:
     if kind == "study":
         return study().blocks[name]()
     from fedssd.experiment.paper import EXPERIMENTS
-    from fedssd.report import kept, learnt
+    from fedssd.report import kept, learnt, splits
     from fedssd.report.reproduction import section
 
-    clients = {"kept": kept.section, "learnt": learnt.section}
-    if name in clients:
-        return clients[name](study().results.done, SEEDS)
+    besides = {"kept": kept.section, "learnt": learnt.section, "splits": splits.section}
+    if name in besides:
+        return besides[name](study().results.done, SEEDS)
     return section(EXPERIMENTS[name], study().results.done, SEEDS)
 
 

@@ -1,0 +1,46 @@
+"""FedAvg on the splits that the one of all recipes was picked from: how much a split does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from fedssd.experiment.cells import Place, fedavg_of, places_of
+from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
+from fedssd.report.markdown import table
+from fedssd.report.paired import pair
+from fedssd.report.records import read
+from fedssd.report.wording import interval, spread
+
+LOOKED_AT = range(5)  # seeds of the split, as many as were compared before one was picked
+
+
+def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
+    """Table 1's FedAvg on each split: its accuracy, less that of the split that was picked, and less the published."""
+    (place,) = [one for one in places_of(EXPERIMENTS["table1"], {}) if one.column.recipe == CIFAR10.recipe]
+    found = {split: _accuracies(place, split, done, seeds) for split in LOOKED_AT}
+    picked, published = place.base.partition_seed, place.column.published["fedavg"].accuracy
+    rows = [
+        [
+            f"{split}{' (picked)' if split == picked else ''}",
+            spread(list(own.values())),
+            f"{fmean(own.values()) - published:+.2f}",
+            "–" if split == picked else _counted(found[picked], own),
+        ]
+        for split, own in found.items()
+        if own
+    ]
+    heads = ("split", "FedAvg %", f"less the published {published:.2f}", "less the one picked [95 %] (seeds)")
+    return table(heads, rows) if rows else ""
+
+
+def _accuracies(place: Place, split: int, done: Mapping[str, Path], seeds: Sequence[int]) -> dict[int, float]:
+    cells = fedavg_of(Place(place.column, replace(place.base, partition_seed=split)), seeds)
+    return {c.recipe.seed: 100 * read(done[c.key]).summary["final"]["acc"] for c in cells if c.key in done}
+
+
+def _counted(picked: Mapping[int, float], own: Mapping[int, float]) -> str:
+    found = pair("", picked, own)
+    return f"{interval(found)} ({len(found.gains)})"
