@@ -66,6 +66,8 @@ def test_the_answer_says_whose_interval_holds_the_published_lead() -> None:
     assert "these hold" not in answer(changed)
     assert "in it" not in appearance(changed)
     assert appearance(page(lambda trial, seed: None)) == f"{NOT_RUN.capitalize()}.\n"
+    away = page(lambda t, s: None if (t.part, t.arm, t.group) == ("report", "fedavg", HOME) else reported(t, s))
+    assert appearance(away).splitlines()[2:] == []  # nothing to be less than
 
 
 def test_a_verdict_that_longer_runs_would_change_is_marked() -> None:

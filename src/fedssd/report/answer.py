@@ -224,9 +224,8 @@ def _how_soon(evidence: Evidence) -> list[str]:
     printed = [column.published[name].rounds for name in (OURS, THEIRS)]
     paper = f"; the paper prints {printed[0]} and {printed[1]}" if evidence.beside_the_paper and all(printed) else ""
     found = evidence.sooner(trials[0])
-    known = found is not None and found.half_width is not None
-    verdict = "" if found is None or found.clear else ", not told apart"
-    doubt = f"; seed by seed {interval(found)} rounds{verdict}" if found is not None and known else ""
+    verdict = "" if found.clear else ", not told apart"
+    doubt = f"; seed by seed {interval(found)} rounds{verdict}" if found.half_width is not None else ""
     return [
         f"Where {column.title} the tuned FedSSD first has FedAvg's final accuracy after {ours} rounds, FedAvg itself "
         f"after {theirs} (medians over {ours.seeds} seeds{doubt}{paper})."

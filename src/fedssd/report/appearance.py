@@ -11,7 +11,7 @@ from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival, pair
 from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, code, holds, interval, listed, seeds_of, spread
+from fedssd.report.wording import NOT_RUN, code, counted, holds, interval, listed, seeds_of, spread
 
 LESS = "less FedAvg [95 %] (seeds)"
 
@@ -57,12 +57,12 @@ def _on_shared_seeds(evidence: Evidence, settled: Settled) -> str:
     found = {name: evidence.found(evidence.study.reported(evidence.home, name, settled)) for name in evidence.titles}
     theirs, ours = (found.get(name, {}) for name in (THEIRS, OURS))
     shared = set.intersection(*(set(one) for one in found.values() if one))
-    if not shared or shared == set(theirs):
+    if not theirs or not ours or not shared or shared == set(theirs):
         return ""
     lead = pair(THEIRS, *({seed: one[seed] for seed in sorted(shared)} for one in (theirs, ours)))
     return (
         f"\nRows of fewer seeds are compared with FedAvg on these alone: on the seeds that all have FedAvg is at "
-        f"{spread(lead.accuracies)}, and FedSSD less it {_counted(lead)}.\n"
+        f"{spread(lead.accuracies)}, and FedSSD less it {counted(lead)}.\n"
     )
 
 
@@ -86,8 +86,8 @@ def _row(evidence: Evidence, name: str, settled: Settled, others: Sequence[Evide
     reached, by_best = evidence.rounds_to_fedavg(at_home), evidence.over_fedavg(at_home, "best")
     everywhere = pair(THEIRS, *(evidence.mean_reported(one, settled) for one in (THEIRS, name)))
     beside = [other.over_fedavg(trial) if (trial := _at_home(other, name)) is not None else None for other in others]
-    cells = ["–" if one is None else _counted(one) for one in (by_best, everywhere, *beside)]
-    return [evidence.titles[name], _counted(found), inside, str(reached or "–"), *cells]
+    cells = ["–" if one is None else counted(one) for one in (by_best, everywhere, *beside)]
+    return [evidence.titles[name], counted(found), inside, str(reached or "–"), *cells]
 
 
 def _lead(evidence: Evidence, name: str, settled: Settled) -> Rival:
@@ -97,9 +97,6 @@ def _lead(evidence: Evidence, name: str, settled: Settled) -> Rival:
 def _at_home(evidence: Evidence, name: str) -> Trial | None:
     """A method on the base's column with this pipeline, if it is reported with it."""
     settled = evidence.settled
-    known = settled is not None and name in evidence.titles
-    return evidence.study.reported(evidence.home, name, settled) if known and settled is not None else None
-
-
-def _counted(found: Rival) -> str:
-    return f"{interval(found)} ({len(found.gains)})" if found.gains else NOT_RUN
+    if settled is None or name not in evidence.titles:
+        return None
+    return evidence.study.reported(evidence.home, name, settled)

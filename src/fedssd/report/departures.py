@@ -7,7 +7,7 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.report.evidence import Evidence
 from fedssd.report.markdown import table
 from fedssd.report.paired import Rival, pair
-from fedssd.report.wording import NOT_RUN, code, interval, rounds_of, spread, verdict
+from fedssd.report.wording import NOT_RUN, code, counted, interval, rounds_of, spread, verdict
 
 UNSTEADY = "‡"  # behind a verdict
 
@@ -82,7 +82,7 @@ def _said(evidence: Evidence, trial: Trial | None) -> list[str]:
     found = None if trial is None else less_the_base(evidence, trial)
     if trial is None or found is None or not found.gains:
         return [NOT_RUN, "–"]
-    return [f"{interval(found)} ({len(found.gains)}): {says(evidence, trial)}", str(trial.recipe.rounds)]
+    return [f"{counted(found)}: {says(evidence, trial)}", str(trial.recipe.rounds)]
 
 
 def _best_rounds(evidence: Evidence) -> list[list[str]]:

@@ -99,11 +99,12 @@ class Evidence:
         first = self._reaching_fedavg(ours)
         return reached(list(first.values()), [ours.recipe.rounds] * len(first))
 
-    def sooner(self, ours: Trial) -> Rival | None:
-        """The same less FedAvg's own rounds, paired by seed; none unless it gets there on every seed."""
-        trials = (self.study.fedavg_beside(ours), ours)
-        theirs, own = ({s: n for s, n in self._reaching_fedavg(one).items() if n is not None} for one in trials)
-        return pair(THEIRS, theirs, own) if len(own) == len(self._reaching_fedavg(ours)) > 0 else None
+    def sooner(self, ours: Trial) -> Rival:
+        """The same less FedAvg's own rounds, paired by seed; on none unless it gets there on every one."""
+        theirs, own = (self._reaching_fedavg(one) for one in (self.study.fedavg_beside(ours), ours))
+        there = {seed: rounds for seed, rounds in own.items() if rounds is not None}
+        null = {seed: rounds for seed, rounds in theirs.items() if rounds is not None}  # whose own last round has it
+        return pair(THEIRS, null, there if len(there) == len(own) else {})
 
     def _reaching_fedavg(self, ours: Trial) -> dict[int, int | None]:
         """By seed the first round with FedAvg's final accuracy, None for never."""

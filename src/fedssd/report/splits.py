@@ -12,7 +12,7 @@ from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
 from fedssd.report.records import read
-from fedssd.report.wording import interval, spread
+from fedssd.report.wording import counted, spread
 
 LOOKED_AT = range(5)  # seeds of the split, as many as were compared before one was picked
 
@@ -27,7 +27,7 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
             f"{split}{' (picked)' if split == picked else ''}",
             spread(list(own.values())),
             f"{fmean(own.values()) - published:+.2f}",
-            "–" if split == picked else _counted(found[picked], own),
+            "–" if split == picked else counted(pair("", found[picked], own)),
         ]
         for split, own in found.items()
         if own
@@ -39,8 +39,3 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
 def _accuracies(place: Place, split: int, done: Mapping[str, Path], seeds: Sequence[int]) -> dict[int, float]:
     cells = fedavg_of(Place(place.column, replace(place.base, partition_seed=split)), seeds)
     return {c.recipe.seed: 100 * read(done[c.key]).summary["final"]["acc"] for c in cells if c.key in done}
-
-
-def _counted(picked: Mapping[int, float], own: Mapping[int, float]) -> str:
-    found = pair("", picked, own)
-    return f"{interval(found)} ({len(found.gains)})"

@@ -39,6 +39,11 @@ def interval(found: Rival) -> str:
     return f"{_unsigned_zero(mean):+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]{' *' if found.clear else ''}"
 
 
+def counted(found: Rival) -> str:
+    """The same, and on how many seeds it is."""
+    return f"{interval(found)} ({len(found.gains)})" if found.gains else NOT_RUN
+
+
 def _unsigned_zero(value: float) -> float:
     return round(value, 2) + 0.0
 
