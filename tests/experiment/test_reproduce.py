@@ -286,6 +286,22 @@ def test_a_plan_names_the_cells_and_fedavg_where_gains_are_measured_against_it(
     assert not out.exists()
 
 
+def test_what_client_8_keeps_is_written_beside_the_tables_it_is_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From runs that come with this repository: nothing trains, and no data are there to train on."""
+    monkeypatch.setenv("FEDSSD_CACHE", str(tmp_path / "empty"))
+    results, out = Path(__file__).parents[2] / "results", tmp_path / "out"
+    words = ["--only", "α = 0.1", "--methods", "KL", "--reuse", str(results), "--out", str(out), "--json"]
+    assert main(["reproduce", "table3", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ran"] == 0
+    assert str(out / "client-8.md") in told["written"]
+    rows = (out / "client-8.md").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "## What client 8 keeps of the global model"
+    assert any(row.startswith("| KL, α = 0.1 |") for row in rows)
+
+
 def test_the_distribution_figure_trains_nothing(tmp_path: Path) -> None:
     assert main(["reproduce", "figure-distribution", *QUICK, "--out", str(tmp_path)]) == 0
     rows = (tmp_path / "figure-distribution.csv").read_text().splitlines()[1:]

@@ -79,8 +79,7 @@ def _short_rows(evidence: Evidence, choice: Choice) -> list[list[str]]:
 
 def _said(evidence: Evidence, trial: Trial | None) -> list[str]:
     """What a departure does, and after how many rounds."""
-    found = None if trial is None else less_the_base(evidence, trial)
-    if trial is None or found is None or not found.gains:
+    if trial is None or not (found := less_the_base(evidence, trial)).gains:
         return [NOT_RUN, "–"]
     return [f"{counted(found)}: {says(evidence, trial)}", str(trial.recipe.rounds)]
 

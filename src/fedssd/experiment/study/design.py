@@ -12,8 +12,10 @@ from fedssd.experiment.paper import EVERYTHING, recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
-OF_CIFAR10 = ("screen", "confirm", "profile", "tune", "columns", "report", "compose", "best")
-PARTS = (*OF_CIFAR10, "digits-columns", "digits-choices", "digits")
+PARTS = (
+    "screen", "confirm", "profile", "tune", "columns", "report", "compose", "best",
+    "digits-columns", "digits-choices", "digits",
+)  # fmt: skip
 REPORTING = ("confirm", "report", "best", "digits-choices", "digits")  # the others choose
 WITH_PIPELINE = ("tune", "columns", "report", "compose", "best")  # the chosen one, or one that is named
 ON_COLUMNS = ("columns", "digits-columns")  # each chooses FedSSD's strength over all columns

@@ -198,9 +198,7 @@ class Trials:
     def digits_departure(self, group: str, method: str, changes: Changes) -> Trial:
         """One of them, on the split that the recipe has."""
         part = "digits-choices"
-        rounds = {"rounds": self._setting(self._column(self.design.base), part).rounds, **self.changes}
-        base = merge(load_recipe(recipe_file(self.design.digits.recipe), {}), rounds, "study")
-        recipe = merge(base, {"method": method, **changes}, "study")
+        recipe = merge(self._digits_setting(part), {"method": method, **changes}, "study")
         return Trial(part, group, label(changes) or BASE, method, check(recipe))
 
     def on_digits(self, column: Column, method: str, **strength: float) -> Trial:
@@ -216,10 +214,10 @@ class Trials:
         rounds = SMALL_ROUNDS if self.small else self.design.rounds[part]
         return _setting(column.recipe, tuple({"rounds": str(rounds), **self.changes}.items()), self.small)
 
-    def _digits_setting(self, part: str, column: Column) -> Recipe:
-        """The recipe that comes with digits, split as a column's data are."""
-        asked = self._setting(column, part)  # of which the split and the length are the column's and the part's
-        changes = {"partition": asked.partition, "rounds": asked.rounds, **self.changes}
+    def _digits_setting(self, part: str, column: Column | None = None) -> Recipe:
+        """The recipe that comes with digits for a part's rounds, split as a column's data are if one is named."""
+        split = {} if column is None else {"partition": self._setting(column, part).partition}
+        changes = {**split, "rounds": self.rounds_of(part), **self.changes}
         return merge(load_recipe(recipe_file(self.design.digits.recipe), {}), changes, "study")
 
     def _paper_setting(self, part: str, paper: Changes, column: Column | None = None) -> Recipe:
