@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import load_file
 
 from fedssd.core import tree
-from fedssd.deployment.command import Outcome
-from fedssd.deployment.project import APP, write_app
-from fedssd.deployment.settings import Settings
-from fedssd.deployment.trial import SUPEREXEC, Trial, node_name
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
+from fedssd.flower.app import APP, write_app
+from fedssd.flower.command import Outcome
+from fedssd.flower.local import SUPEREXEC, Trial, node_name
+from fedssd.flower.settings import Settings
 
 NODES = 3
 RECIPE = {"method": "moon", "rounds": 4, "epochs": 1, "clients": NODES, "auxiliary": 8, "model": "mlp"}

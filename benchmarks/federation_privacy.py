@@ -29,12 +29,12 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, 
 from inprocess import InProcessGrid, nodes_for
 
 import fedssd
-from fedssd.deployment.samples import deal, read_server
-from fedssd.deployment.server import serve
-from fedssd.deployment.settings import Settings
-from fedssd.engines.flower.library import PINNED
-from fedssd.engines.flower.strategy import FederatedStrategy
 from fedssd.experiment.recipe import load_recipe
+from fedssd.flower.library import PINNED
+from fedssd.flower.samples import deal, read_server
+from fedssd.flower.server import serve
+from fedssd.flower.settings import Settings
+from fedssd.flower.strategy import FederatedStrategy
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "privacy"

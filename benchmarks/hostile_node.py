@@ -26,11 +26,11 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_connection import http_request_response
 from httpx import HTTPError
 
-from fedssd.deployment import certificates
-from fedssd.deployment.node import client_app
-from fedssd.deployment.project import recipe_in
-from fedssd.deployment.samples import SAMPLES
-from fedssd.deployment.trial import Trial, node_name
+from fedssd.flower import certificates
+from fedssd.flower.app import recipe_in
+from fedssd.flower.client import client_app
+from fedssd.flower.local import Trial, node_name
+from fedssd.flower.samples import SAMPLES
 
 ANOTHER_RUN = 7
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedssd.cli import main
-from fedssd.deployment.project import APP
+from fedssd.flower.app import APP
 
 pytestmark = pytest.mark.quick
 Captured = pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedssd.deployment.node import client_app
+from fedssd.flower.client import client_app
 
 Tamper = Callable[[int, int, Message], Message | None]  # round, node, its reply -> what arrives; None: nothing does
 

@@ -13,8 +13,8 @@ from flwr.app import Message
 from lab import Lab, replace_arrays, same, with_metric
 
 from fedssd.core import tree
-from fedssd.engines.flower.messages import LONGEST_REASON
 from fedssd.errors import UserError
+from fedssd.flower.messages import LONGEST_REASON
 
 
 def poisoned(values: Any) -> Any:

@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from fedssd.core import tree
-from fedssd.deployment.processes import HOST
-from fedssd.deployment.project import write_app
-from fedssd.deployment.settings import Settings, recipe_of
-from fedssd.deployment.trial import Trial
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
+from fedssd.flower.app import write_app
+from fedssd.flower.local import Trial
+from fedssd.flower.processes import HOST
+from fedssd.flower.settings import Settings, recipe_of
 
 SMALL = {"rounds": 3, "epochs": 1, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import shlex
 import stat
@@ -20,15 +21,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
+import fedssd.flower
 from fedssd.cli import main
-from fedssd.deployment.certificates import node_key, write_certificates
-from fedssd.deployment.project import settings_in, write_app
-from fedssd.deployment.samples import deal, read_node, read_server
-from fedssd.deployment.settings import Settings, recipe_of, settings_of
-from fedssd.engines.flower.messages import Kind
 from fedssd.errors import UserError
 from fedssd.experiment.federation import assemble
 from fedssd.experiment.recipe import load_recipe
+from fedssd.flower.app import settings_in, write_app
+from fedssd.flower.certificates import node_key, write_certificates
+from fedssd.flower.messages import Kind
+from fedssd.flower.samples import deal, read_node, read_server
+from fedssd.flower.settings import Settings, recipe_of, settings_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fedssd"
 TABLE = Kind((2,), "float32", ("cat", "dog", "owl"))
@@ -53,7 +55,7 @@ def test_flower_is_imported_in_one_place_and_from_its_public_modules() -> None:
         if (names := {name for name in imports_of(file) if name.split(".")[0] == "flwr"})
     }
     public = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
-    assert users == {"engines/flower/library.py": public}
+    assert users == {"flower/library.py": public}
 
 
 def test_a_simulation_does_not_import_flower() -> None:
@@ -66,8 +68,16 @@ def test_a_simulation_does_not_import_flower() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("module", "name"), [("node", "client_app"), ("server", "server_app")])
+def test_the_app_folder_of_an_older_release_still_finds_its_apps(module: str, name: str) -> None:
+    sys.modules.pop(f"fedssd.deployment.{module}", None)
+    with pytest.warns(FutureWarning, match=f"import {name} from there"):
+        former = importlib.import_module(f"fedssd.deployment.{module}")
+    assert getattr(former, name) is getattr(fedssd.flower, name)
+
+
 def test_the_pin_is_said_once() -> None:
-    from fedssd.engines.flower.library import PINNED
+    from fedssd.flower.library import PINNED
 
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["optional-dependencies"]["flower"] == [f"flwr=={PINNED}"]

@@ -10,8 +10,8 @@ from flwr.app import Error, Message
 from inprocess import travelled
 from lab import Lab, replace_arrays, same
 
-from fedssd.engines.flower import grid as grid_module
 from fedssd.experiment.run import run_recipe
+from fedssd.flower import grid as grid_module
 
 
 @pytest.mark.parametrize(

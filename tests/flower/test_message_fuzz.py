@@ -15,11 +15,11 @@ from safetensors.torch import save
 
 from fedssd.core.contract import Work
 from fedssd.core.tree import Tree
-from fedssd.deployment.rehearsal import rehearse
-from fedssd.engines.flower.messages import Kind, Reply, answer
-from fedssd.engines.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.experiment.federation import assemble
 from fedssd.experiment.recipe import load_recipe
+from fedssd.flower.messages import Kind, Reply, answer
+from fedssd.flower.rehearsal import rehearse
+from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 
 CASES = 500
 RECIPE = load_recipe(None, {"method": "fedssd+scaffold", "model": "mlp", "auxiliary": 8, "clients": 2, "device": "cpu"})
@@ -220,7 +220,7 @@ DEEP = b'{"a":' * 700 + b"null" + b"}" * 700 + b"\n"  # too deep for a function 
     "content", [b"", b"{}", b"\n\n", b"{}\n", b'{"a": null}\n', b"{" * 99, bytes(range(256)), DEEP + save({})]
 )
 def test_bytes_that_are_no_tree_are_refused(content: bytes) -> None:
-    from fedssd.engines.flower.packing import UnreadableError, unpack
+    from fedssd.flower.packing import UnreadableError, unpack
 
     with pytest.raises(UnreadableError, match="no packed tree"):
         unpack(content)

@@ -16,11 +16,11 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from inprocess import InProcessGrid, nodes_for
 
 from fedssd.core import tree
-from fedssd.deployment.samples import deal, read_server
-from fedssd.deployment.server import Wrap, serve
-from fedssd.deployment.settings import Settings
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.result import Result
+from fedssd.flower.samples import deal, read_server
+from fedssd.flower.server import Wrap, serve
+from fedssd.flower.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NORM = 0.05

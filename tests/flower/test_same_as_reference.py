@@ -19,15 +19,15 @@ from safetensors.torch import load_file
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.deployment.node import client_app
-from fedssd.deployment.samples import deal, read_server
-from fedssd.deployment.server import serve, server_app
-from fedssd.deployment.settings import Settings
-from fedssd.engines.flower.memory import InContext
-from fedssd.engines.flower.messages import Kind, ask, read_greeting
-from fedssd.engines.flower.packing import unpack
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
+from fedssd.flower.client import client_app
+from fedssd.flower.memory import InContext
+from fedssd.flower.messages import Kind, ask, read_greeting
+from fedssd.flower.packing import unpack
+from fedssd.flower.samples import deal, read_server
+from fedssd.flower.server import serve, server_app
+from fedssd.flower.settings import Settings
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
 
 

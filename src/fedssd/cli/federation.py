@@ -13,8 +13,8 @@ from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
-    from fedssd.deployment.audit import Item
-    from fedssd.deployment.settings import Settings
+    from fedssd.flower.audit import Item
+    from fedssd.flower.settings import Settings
 
 EXAMPLES = examples(
     "fedssd federation init lab --method fedssd --clients 3 --rounds 5   a Flower app with this recipe",
@@ -104,7 +104,7 @@ def _add_app(action: argparse.ArgumentParser) -> None:
 
 def _add_settings(action: argparse.ArgumentParser, more: tuple[str, ...] = ()) -> None:
     """A flag for every setting of a run that concerns its rounds."""
-    from fedssd.deployment.settings import NOTES, WEIGHTINGS, Settings
+    from fedssd.flower.settings import NOTES, WEIGHTINGS, Settings
 
     group = action.add_argument_group("rounds")
     for key in (*more, "min_nodes", "wait", "round_timeout", "weighting", "most_samples"):
@@ -128,16 +128,16 @@ def main(args: argparse.Namespace) -> int:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings named on the command line, by their keys in a run's configuration."""
-    from fedssd.deployment.settings import NOTES
+    from fedssd.flower.settings import NOTES
 
     own = [key for key in NOTES if key not in ("set", "out", "resume") and hasattr(args, key)]
     return {key.replace("_", "-"): getattr(args, key) for key in own}
 
 
 def _init(args: argparse.Namespace) -> int:
-    from fedssd.deployment.project import write_app
-    from fedssd.deployment.settings import settings_of
     from fedssd.experiment.recipe import load_recipe
+    from fedssd.flower.app import write_app
+    from fedssd.flower.settings import settings_of
 
     recipe = load_recipe(args.recipe, flags.overrides(args, "federation init"), profile=args.profile)
     given = _given(args)
@@ -156,7 +156,7 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _certs(args: argparse.Namespace) -> int:
-    from fedssd.deployment.certificates import write_certificates
+    from fedssd.flower.certificates import write_certificates
 
     for flag, given, most in (("--nodes", args.nodes, MOST_KEYS), ("--days", args.days, MOST_DAYS)):
         if not 1 <= given <= most:
@@ -167,7 +167,7 @@ def _certs(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from fedssd.deployment.trial import NAME, Trial
+    from fedssd.flower.local import NAME, Trial
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
@@ -181,7 +181,7 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _down(args: argparse.Namespace) -> int:
-    from fedssd.deployment.trial import Trial
+    from fedssd.flower.local import Trial
 
     ended = Trial(args.app).down()
     print(f"ended {', '.join(ended)}" if ended else "nothing was running")
@@ -189,7 +189,7 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fedssd.deployment.trial import Trial
+    from fedssd.flower.local import Trial
 
     trial = Trial(args.app)
     if args.resume and args.out:
@@ -237,11 +237,11 @@ def _folder(args: argparse.Namespace) -> Path:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    from fedssd.deployment.audit import as_rows, audit
-    from fedssd.deployment.project import recipe_in, settings_in
-    from fedssd.deployment.server import build, server_samples
-    from fedssd.deployment.settings import Settings
     from fedssd.experiment.recipe import load_recipe
+    from fedssd.flower.app import recipe_in, settings_in
+    from fedssd.flower.audit import as_rows, audit
+    from fedssd.flower.server import build, server_samples
+    from fedssd.flower.settings import Settings
 
     if args.app is not None and args.recipe is not None:
         raise UserError("name an app's folder or a --recipe, not both")

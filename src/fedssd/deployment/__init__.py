@@ -1,1 +1,1 @@
-"""Real federations: the apps of server and nodes, their samples and certificates, and a trial on one machine."""
+"""What is in ``fedssd.flower`` now, under the name that app folders of older releases import."""

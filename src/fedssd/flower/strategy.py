@@ -16,8 +16,9 @@ from fedssd.core.contract import Work
 from fedssd.core.guard import misfit, refusal, refusals
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.engines.flower.library import ArrayRecord, ConfigRecord, Grid, Message, MessageType, MetricRecord, Strategy
-from fedssd.engines.flower.messages import (
+from fedssd.errors import UserError
+from fedssd.flower.library import ArrayRecord, ConfigRecord, Grid, Message, MessageType, MetricRecord, Strategy
+from fedssd.flower.messages import (
     CONFIG,
     NEVER,
     Kind,
@@ -31,8 +32,7 @@ from fedssd.engines.flower.messages import (
     read_reply,
     tree_of,
 )
-from fedssd.engines.flower.packing import UnreadableError
-from fedssd.errors import UserError
+from fedssd.flower.packing import UnreadableError
 
 LOOK_AGAIN = 0.5  # seconds between two looks at who is connected
 EXPIRED = 3  # Flower's code for a message it no longer has, such as one that nobody answered in time

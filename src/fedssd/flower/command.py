@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedssd.deployment.settings import toml
 from fedssd.errors import UserError
+from fedssd.flower.settings import toml
 
 LOOK_AGAIN = 3.0  # seconds between two questions how a run stands
 PATIENCE = 120.0  # seconds a SuperLink may be silent while a run goes on

@@ -19,10 +19,10 @@ from fedssd.data.augment import resize
 from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load, npz, read_samples, tabular
-from fedssd.engines.flower.messages import Kind
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Samples
 from fedssd.experiment.recipe import Recipe
+from fedssd.flower.messages import Kind
 
 SAMPLES = "samples.npz"  # what `deal` writes for every machine
 

@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from fedssd.data.sources import SOURCES
-from fedssd.deployment.settings import NOTES, Settings, refuse_for_simulations, settings_of, toml
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
+from fedssd.flower.settings import NOTES, Settings, refuse_for_simulations, settings_of, toml
 from fedssd.methods.registry import with_paths
 
 APP = "federation_app.py"
@@ -20,8 +20,7 @@ MODULE = '''"""A federation on Flower: the recipe beside this file, the same tha
 
 from pathlib import Path
 
-from fedssd.deployment.node import client_app
-from fedssd.deployment.server import server_app
+from fedssd.flower import client_app, server_app
 
 RECIPE = Path(__file__).with_name("recipe.toml")
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedssd.deployment import certificates
-from fedssd.deployment.command import FlowerCommand, Outcome, environment, program
-from fedssd.deployment.processes import HOST, START_LIMIT, Processes
-from fedssd.deployment.project import TRIAL, recipe_in
-from fedssd.deployment.samples import SAMPLES, deal, dealing
-from fedssd.deployment.settings import recipe_of, toml
 from fedssd.errors import UserError
+from fedssd.flower import certificates
+from fedssd.flower.app import TRIAL, recipe_in
+from fedssd.flower.command import FlowerCommand, Outcome, environment, program
+from fedssd.flower.processes import HOST, START_LIMIT, Processes
+from fedssd.flower.samples import SAMPLES, deal, dealing
+from fedssd.flower.settings import recipe_of, toml
 
 NAME = "trial"  # of the SuperLink in Flower's configuration
 SUPERLINK, SUPEREXEC = "superlink", "superexec"

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.engines.flower.library import ConfigRecord, Context
-from fedssd.engines.flower.messages import NEVER
-from fedssd.engines.flower.packing import UnreadableError, pack, unpack
 from fedssd.errors import UserError
+from fedssd.flower.library import ConfigRecord, Context
+from fedssd.flower.messages import NEVER
+from fedssd.flower.packing import UnreadableError, pack, unpack
 
 Memories = dict[int, bytes]  # by the round that left them, packed
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from fedssd.engines.flower.library import Grid, Message, RecordDict
 from fedssd.errors import UserError
+from fedssd.flower.library import Grid, Message, RecordDict
 
 PAUSE, LONGEST_PAUSE = 0.25, 3.0  # seconds between two questions, at first and after a minute
 SILENCE = 120.0  # seconds without a reply, after which a node is asked whether it still works on it

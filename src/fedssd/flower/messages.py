@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.engines.flower.library import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from fedssd.engines.flower.packing import UnreadableError, pack, unpack
+from fedssd.flower.library import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from fedssd.flower.packing import UnreadableError, pack, unpack
 
 WEIGHTS, CONFIG, METRICS = "weights", "config", "metrics"  # the records of a message
 NEVER = 0  # the round of a client that was not accepted yet; rounds count from 1

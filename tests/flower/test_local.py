@@ -12,17 +12,17 @@ import torch
 from flwr.common.config import parse_config_args
 
 from fedssd.cli import main
-from fedssd.deployment.certificates import node_key
-from fedssd.deployment.command import FlowerCommand, Outcome
-from fedssd.deployment.processes import Processes
-from fedssd.deployment.project import write_app
-from fedssd.deployment.samples import read_node
-from fedssd.deployment.settings import Settings, recipe_of
-from fedssd.deployment.trial import SUPEREXEC, SUPERLINK, Trial
-from fedssd.engines.flower.messages import Kind
 from fedssd.errors import UserError
 from fedssd.experiment.federation import assemble
 from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.flower.app import write_app
+from fedssd.flower.certificates import node_key
+from fedssd.flower.command import FlowerCommand, Outcome
+from fedssd.flower.local import SUPEREXEC, SUPERLINK, Trial
+from fedssd.flower.messages import Kind
+from fedssd.flower.processes import Processes
+from fedssd.flower.samples import read_node
+from fedssd.flower.settings import Settings, recipe_of
 
 SMALL = {"clients": 2, "partition": "iid", "auxiliary": 8, "model": "mlp", "device": "cpu"}
 DIGITS = Kind((1, 8, 8), "float32", tuple("0123456789"))
@@ -80,7 +80,7 @@ def test_what_was_half_dealt_out_is_dealt_out_anew(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedssd.deployment.trial.deal", interrupted)
+        patch.setattr("fedssd.flower.local.deal", interrupted)
         with pytest.raises(KeyboardInterrupt):
             made_ready(tmp_path / "other")
     assert_nodes_hold_the_simulation_s(made_ready(tmp_path / "other"))
