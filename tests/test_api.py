@@ -72,6 +72,18 @@ def test_arrays_that_may_not_be_written_to_are_left_alone() -> None:
 
 
 @pytest.mark.quick
+def test_the_label_of_a_table_can_be_named(tmp_path: Path) -> None:
+    lines = [f"{a},{'xyz'[label]},{b}" for (a, b, *_), label in zip(X.tolist(), Y.tolist(), strict=True)]
+    (tmp_path / "t.csv").write_text("a,kind,b\n" + "\n".join(lines) + "\n")
+    keys = {**SHORT, "data": str(tmp_path / "t.csv"), "clients": 2, "partition": "iid", "auxiliary": 0}
+    with pytest.raises(UserError, match=r"got a, kind, b: name yours with --label COLUMN \(in Python label="):
+        fedssd.run("fedavg", **keys)
+    result = fedssd.run("fedavg", **keys, label="kind")
+    assert result.weights["params"]["body.1.weight"].shape[1] == 2
+    assert result.weights["params"]["head.classifier.weight"].shape[0] == 3
+
+
+@pytest.mark.quick
 def test_numbers_of_numpy_are_numbers() -> None:
     keys = {"clients": np.int64(3), "auxiliary": np.int32(4), "lr": np.float32(0.5)}
     result = fedssd.run("fedssd", **NAMED, **keys, options={"fedssd": {"m_max": np.float32(0.5)}})
@@ -97,6 +109,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "auxiliary shape": ({"auxiliary": (X[:, :4], Y)}, r"auxiliary: .*float32 \[5\], got float32 \[4\]"),
     "auxiliary kind": ({"auxiliary": (X.to(torch.uint8), Y)}, r"auxiliary: .*float32 \[5\], got uint8 \[5\]"),
     "clients and no test": ({"test": None}, "no test set"),
+    "clients and label": ({"label": "kind"}, "label='kind', a column of a .csv, and its own clients"),
     "clients and data": ({"data": "digits"}, "drop data= or clients="),
     "no clients": ({"clients": []}, "clients expects .* got an empty list"),
     "a pair as clients": ({"clients": (X, Y)}, "client 0: expected a pair"),

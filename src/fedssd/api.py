@@ -139,6 +139,8 @@ def _understand(
             raise UserError(f"{caller} was given its own clients and no test set: pass test=(x, y)")
         if "data" in keys:
             raise UserError(f"{caller} was given data={keys['data']!r} and its own clients: drop data= or clients=")
+        if keys.get("label"):
+            raise UserError(f"{caller} was given label={keys['label']!r}, a column of a .csv, and its own clients")
         dataset, partition = _own_data(pairs, _pair(test, "test"))
         keys["data"], count = OWN, len(pairs)
     elif test is not None:
@@ -242,7 +244,7 @@ def _auxiliary(auxiliary: object) -> tuple[int, tuple[Tensor, Tensor] | None]:
 
 def _as_trained_on(recipe: Recipe) -> Dataset:
     """The named dataset in the size its pipeline gives it."""
-    dataset = load(recipe.data)
+    dataset = load(recipe.data, recipe.label)
     steps = pipeline("none" if recipe.augment == "auto" else recipe.augment, dataset.name, dataset.shape)
     return resized(dataset, steps.resize) if steps.resize else dataset
 

@@ -57,6 +57,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "keys.npz", pictures=features)
     (folder / "half.npz").write_bytes((folder / "good.npz").read_bytes()[:200])
     (folder / "words.csv").write_text("a,b,label\n1,blue,x\n2,red,y\n")
+    (folder / "unlabelled.csv").write_text("age,bmi,charges\n" + "".join(f"{n},{n}.5,{n % 2}\n" for n in range(40)))
     (folder / "ragged.csv").write_text("a,b,label\n1,2,x\n1,x\n")
     (folder / "empty.csv").write_text("")
     (folder / "no_images").mkdir()
@@ -182,6 +183,13 @@ BAD = [
     ("run --data {}/half.npz", "half of one"),
     ("run --data {}/words.csv", "words.csv"),
     ("run --data {}/ragged.csv", "ragged.csv"),
+    *(
+        (f"{verb} --data {{}}/unlabelled.csv", "got age, bmi, charges: name yours with --label COLUMN")
+        for verb in ("run", "compare", "sweep --grid lr=0.1,0.2", "partition", "federation audit")
+    ),
+    ("data show {}/unlabelled.csv", "got age, bmi, charges: name yours with --label COLUMN"),
+    ("run --data {}/unlabelled.csv --label charge", "a column 'charge', as label says"),
+    ("run --label charges", "label names a column of a .csv file"),
     ("run --data {}/empty.csv", "empty.csv"),
     ("run --data {}/no_images", "no_images"),
     ("run --data {}/images", "dog"),

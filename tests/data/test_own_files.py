@@ -125,9 +125,36 @@ def test_csv_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
     assert torch.cat([dataset.y_train, dataset.y_test])[order].tolist() == [row % 3 for row in range(60)]
 
 
-def test_csv_takes_the_last_column_when_none_is_called_label(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a,b,kind\n" + "".join(f"{row},1,{'xy'[row % 2]}\n" for row in range(20)))
-    assert sources.load(str(tmp_path / "t.csv")).classes == ("x", "y")
+def test_csv_without_a_column_called_label_is_refused_unless_one_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("age,kind,charges\n" + "".join(f"{row},{'xy'[row % 2]},{2 * row}.5\n" for row in range(20)))
+    with pytest.raises(UserError) as caught:
+        sources.load(str(table))
+    assert "a column called label, class or target" in str(caught.value)
+    assert "got age, kind, charges: name yours with --label COLUMN" in str(caught.value)
+    named = sources.load(str(table), "kind")
+    assert (named.classes, named.shape) == (("x", "y"), (2,))
+    order = torch.argsort(torch.cat([named.x_train, named.x_test])[:, 1])  # by charges, which go up line by line
+    assert torch.cat([named.y_train, named.y_test])[order].tolist() == [row % 2 for row in range(20)]
+    with pytest.raises(UserError, match=r"a column 'Kind', as label says, in .*got age, kind, charges"):
+        sources.load(str(table), "Kind")
+    table.write_text("kind,a,kind\n" + "x,1,x\ny,2,y\n" * 10)
+    with pytest.raises(UserError, match=r"one column 'kind' .*got 2"):
+        sources.load(str(table), "kind")
+
+
+def test_a_label_named_wins_over_a_column_called_label(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label,kind\n" + "".join(f"{row},7,{'xy'[row % 2]}\n" for row in range(20)))
+    assert sources.load(str(tmp_path / "t.csv"), "kind").classes == ("x", "y")
+
+
+def test_a_label_for_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    for data in ("digits", save_npz(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.arange(4) % 2), str(tmp_path)):
+        with pytest.raises(UserError, match=r"label names a column of a .csv file, got label 'kind'"):
+            sources.load(data, "kind")
+
+
+def test_classes_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text("a,label\n" + "".join(f"{row},{8 + row % 3}\n" for row in range(30)))
     assert sources.load(str(tmp_path / "n.csv")).classes == ("8", "9", "10")  # as numbers, not as text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,16 @@ def test_where_a_run_happens_is_not_part_of_its_hash() -> None:
     assert merge(base, {"device": "cpu", "engine": "reference", "width": 3}, "").hash == base.hash
     assert merge(base, {"lr": 0.02}, "").hash != base.hash
     assert merge(base, {"fedssd.m_max": 0.02}, "").hash != base.hash
+
+
+def test_a_key_that_came_later_is_in_the_hash_only_where_it_is_set() -> None:
+    """Runs are named by their hashes: those of the paper's cells are as they were when they ran."""
+    folders = sorted((Path(__file__).parents[2] / "results" / "paper").glob("*/*/"))
+    assert len(folders) > 50
+    for folder in folders:
+        then = json.loads((folder / "summary.json").read_text())["recipe_hash"]
+        assert merge(Recipe(), tomllib.loads((folder / "recipe.toml").read_text()), "").hash == then, folder
+    assert merge(Recipe(), {"label": "charges"}, "").hash != merge(Recipe(), {"label": "age"}, "").hash != Recipe().hash
 
 
 @pytest.mark.parametrize(

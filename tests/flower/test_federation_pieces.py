@@ -118,6 +118,17 @@ def test_a_node_s_table_is_scaled_by_the_server_s_columns(tmp_path: Path) -> Non
     assert len(server.test[1]) == 3
 
 
+def test_the_recipe_names_the_label_of_every_machine_s_table(tmp_path: Path) -> None:
+    (tmp_path / "server.csv").write_text("a,kind,b\n1,cat,7\n3,dog,7\n1,cat,7\n3,dog,7\n")
+    (tmp_path / "node.csv").write_text("a,kind,b\n5,dog,8\n2,cat,7\n")
+    recipe = load_recipe(None, {"auxiliary": 1, "model": "mlp", "label": "kind"})
+    server = read_server(tmp_path / "server.csv", recipe)
+    assert (server.kind.classes, server.kind.mean) == (("cat", "dog"), (2.0, 7.0))
+    assert read_node(tmp_path / "node.csv", server.kind, recipe.label)[1].tolist() == [1, 0]
+    with pytest.raises(UserError, match="got a, kind, b"):
+        read_node(tmp_path / "node.csv", server.kind)
+
+
 def test_a_node_s_folder_may_lack_classes(tmp_path: Path) -> None:
     for name in ("dog", "owl"):
         (tmp_path / name).mkdir()

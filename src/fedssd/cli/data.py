@@ -39,6 +39,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     preparing.set_defaults(main=main)
     showing = actions.add_parser("show", help="shapes, classes and counts of a dataset")
     showing.add_argument("name", help="a dataset's name, or a path to a folder, .npz or .csv file")
+    showing.add_argument("--label", default="", metavar="NAME", help="the column of a .csv with the label")
     showing.add_argument("--json", action="store_true", help="print JSON instead of text")
     showing.set_defaults(main=main)
 
@@ -81,7 +82,7 @@ def _prepare(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from fedssd.data import sources
 
-    facts = _facts(sources.load(args.name))
+    facts = _facts(sources.load(args.name, args.label))
     if args.json:
         print(json.dumps(facts))
         return 0

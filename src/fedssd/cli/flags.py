@@ -11,6 +11,7 @@ from fedssd.experiment.recipe import HELP, KEYS, SPELLINGS, Recipe
 GROUPS: dict[str, tuple[str, ...]] = {
     "data and clients": (
         "data",
+        "label",
         "partition",
         "clients",
         "participation",

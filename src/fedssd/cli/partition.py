@@ -33,6 +33,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     add = parser.add_argument
     add("--data", default="digits", metavar="NAME", help="a dataset's name or path (default: %(default)s)")
+    add("--label", default="", metavar="NAME", help="the column of a .csv with the label, if it has another name")
     add("--partition", default="dirichlet:0.5", metavar="NAME", help=f"{RULES} (default: %(default)s)")
     add("--clients", type=int, default=10, metavar="N", help="how many clients (default: %(default)s)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the split (default: %(default)s)")
@@ -50,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
     if args.out is not None and args.out.exists():
         raise UserError(f"expected a new file for --out, got {args.out}, which exists: choose another or remove it")
-    dataset = sources.load(args.data)
+    dataset = sources.load(args.data, args.label)
     dealt = split(args.partition, dataset.y_train, dataset.num_classes, args.clients, args.seed)
     rows, partition, notes = auxiliary.take(
         dataset.y_train, dealt, dataset.num_classes, args.auxiliary, "heldout", args.seed

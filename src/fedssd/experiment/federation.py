@@ -131,7 +131,7 @@ def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brough
 def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     """Load, split and build; raises UserError with one line for whatever does not fit."""
     brought = brought or Brought()
-    dataset = brought.dataset or load(recipe.data)
+    dataset = brought.dataset or load(recipe.data, recipe.label)
     plan = design(recipe, dataset.shape, dataset.num_classes, brought)
     recipe, steps, modules, nets, net, method = (
         plan.recipe, plan.pipeline, plan.modules, plan.nets, plan.net, plan.method
@@ -168,7 +168,7 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
 def assemble_all(recipes: Sequence[Recipe], brought: Brought | None = None) -> list[Federation]:
     """The same for recipes on one dataset, which is loaded once and shared: a copy for each would fill the memory."""
     brought = brought or Brought()
-    brought = replace(brought, dataset=brought.dataset or load(recipes[0].data))
+    brought = replace(brought, dataset=brought.dataset or load(recipes[0].data, recipes[0].label))
     return [assemble(recipe, brought) for recipe in recipes]
 
 

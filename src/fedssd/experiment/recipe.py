@@ -23,6 +23,7 @@ MACHINE = (
     "deterministic",
     "checkpoint_every",
 )  # where and how a run goes, not what it is
+LATER = ("label",)  # keys younger than the hash: in it only where they are not their default, so that no hash moves
 PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 
 
@@ -31,6 +32,7 @@ class Recipe:
     """Every key is a TOML key and, with dashes, a command-line flag."""
 
     data: str = "digits"
+    label: str = ""
     partition: str = "dirichlet:0.5"
     clients: int = 10
     participation: float = 1.0
@@ -74,6 +76,9 @@ class Recipe:
     def hash(self) -> str:
         """Names the numbers the recipe leads to; where and how fast it ran is not part of it."""
         content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in MACHINE}
+        for key in LATER:
+            if content[key] == getattr(Recipe, key):
+                del content[key]
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_toml(self) -> str:
@@ -87,6 +92,7 @@ class Recipe:
 KEYS: dict[str, type] = {f.name: type(f.default) for f in fields(Recipe) if f.name != "options"}
 HELP: dict[str, str] = {
     "data": "digits, cifar10, cifar100, tiny-imagenet, or a folder, .npz or .csv",
+    "label": "the column of a .csv with the label; empty for the one called label, class or target",
     "partition": "iid, dirichlet:δ, dirichlet-plain:δ or classes:k",
     "clients": "how many clients there are",
     "participation": "the share of clients that takes part in a round",

@@ -102,7 +102,7 @@ def trainer(recipe: Path, overrides: str, client: int, path: str, load_samples: 
     if not path:
         samples = fitted(*shares(chosen).of_client(client), kind, f"the recipe's {chosen.data}")
     elif load_samples is None:
-        samples = read_node(Path(path), kind)
+        samples = read_node(Path(path), kind, chosen.label)
     else:
         samples = fitted(*load_samples(Path(path)), kind, path)
     return prepare(client, samples, plan, len(kind.classes))

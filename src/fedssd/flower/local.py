@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
+from fedssd.experiment.recipe import Recipe
 from fedssd.flower import certificates
 from fedssd.flower.app import TRIAL, recipe_in
 from fedssd.flower.command import FlowerCommand, Outcome, environment, program
@@ -90,9 +91,10 @@ class Trial:
         except (OSError, ValueError):  # somebody else has put samples there
             return
         for key, wanted in dealing(recipe_of(recipe_in(self.app), changes)).items():
-            if dealt[key] != wanted:
-                what = f"the samples were dealt out by {key} = {dealt[key]}, and this run has {wanted}"
-                raise UserError(f"{what}: set {key} = {dealt[key]}, or change the recipe before `federation up`")
+            then = dealt.get(key, getattr(Recipe, key))  # a key that has come since had its default
+            if then != wanted:
+                what = f"the samples were dealt out by {key} = {then}, and this run has {wanted}"
+                raise UserError(f"{what}: set {key} = {then}, or change the recipe before `federation up`")
 
     def down(self) -> list[str]:
         """End every process of this trial that still runs; returns their names."""

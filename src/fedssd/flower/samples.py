@@ -41,9 +41,9 @@ class ServerSamples:
         return Dataset(name, x, y, *self.test, self.kind.classes)
 
 
-def read_node(path: Path, kind: Kind) -> Samples:
+def read_node(path: Path, kind: Kind, label: str = "") -> Samples:
     """A node's samples, checked against what the federation's samples look like."""
-    x, y, _ = read_samples(path, kind.classes)
+    x, y, _ = read_samples(path, kind.classes, label)
     if kind.mean:
         x = tabular.standardised(x, torch.tensor(kind.mean).double(), torch.tensor(kind.deviation).double())
     return fitted(x, y, kind, str(path))
@@ -71,7 +71,7 @@ def read_server(path: Path, recipe: Recipe) -> ServerSamples:
         arrays = npz.arrays_in(path)
         if "x_test" in arrays and "x_train" not in arrays:
             return _named(arrays, path)
-    x, y, classes = read_samples(path)
+    x, y, classes = read_samples(path, label=recipe.label)
     scale: tuple[tuple[float, ...], ...] = ()
     if x.dtype == torch.float64:  # a table, as it stands in its file
         mean, deviation = tabular.moments(x)
@@ -121,13 +121,13 @@ class Shares(NamedTuple):
 
 def dealing(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe decides who holds what."""
-    keys = ("data", "partition", "clients", "auxiliary", "auxiliary_mode")
+    keys = ("data", "label", "partition", "clients", "auxiliary", "auxiliary_mode")
     return {**{key: getattr(recipe, key) for key in keys}, "partition_seed": recipe.split_seed}
 
 
 def shares(recipe: Recipe) -> Shares:
     """Who holds what of a recipe's data."""
-    dataset, seed = load(recipe.data), recipe.split_seed
+    dataset, seed = load(recipe.data, recipe.label), recipe.split_seed
     labels, classes = dataset.y_train, dataset.num_classes
     partition = split(recipe.partition, labels, classes, recipe.clients, seed)
     rows, partition, _ = auxiliary_set.take(labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, seed)

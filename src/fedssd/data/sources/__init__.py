@@ -77,8 +77,13 @@ SOURCES: dict[str, Source] = {
 FILES = "or a path to a folder of images, a .npz or a .csv file"
 
 
-def load(name_or_path: str) -> Dataset:
-    """The dataset of that name, or the one in that folder, ``.npz`` or ``.csv`` file."""
+def load(name_or_path: str, label: str = "") -> Dataset:
+    """The dataset of that name, or the one in that folder, ``.npz`` or ``.csv`` file.
+
+    ``label`` names the column of a ``.csv`` file that holds the label, where it is not called label, class or target.
+    """
+    if label and Path(name_or_path).suffix.lower() != ".csv":
+        raise UserError(f"label names a column of a .csv file, got label {label!r} for data {name_or_path!r}: drop it")
     if name_or_path == "digits":
         return digits.read()
     if name_or_path in SOURCES:
@@ -90,18 +95,25 @@ def load(name_or_path: str) -> Dataset:
     if suffix in (".npz", ".csv"):
         if not path.is_file():
             raise UserError(f"expected a {suffix} file, got nothing at {path}: check the path")
-        return npz.read(path) if suffix == ".npz" else tabular.read(path)
+        return npz.read(path) if suffix == ".npz" else tabular.read(path, label)
     hint = perhaps(name_or_path, list(SOURCES))
     raise UserError(f"unknown dataset {name_or_path!r}: expected one of {', '.join(SOURCES)}, {FILES}{hint}")
 
 
-def read_samples(path: Path, classes: tuple[str, ...] | None = None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    """Every sample of a folder, ``.npz`` or ``.csv`` file, without a test split; a table's features as they stand."""
+def read_samples(
+    path: Path, classes: tuple[str, ...] | None = None, label: str = ""
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Every sample of a folder, ``.npz`` or ``.csv`` file, without a test split; a table's features as they stand.
+
+    Machines of one federation may have files of several kinds: ``label`` is for those that have a table.
+    """
     if path.is_dir():
         return folder.read_samples(path, classes)
     if path.suffix.lower() not in (".npz", ".csv") or not path.is_file():
         raise UserError(f"expected a folder of images, a .npz or a .csv file, got nothing of the kind at {path}")
-    return npz.read_samples(path, classes) if path.suffix.lower() == ".npz" else tabular.read_samples(path, classes)
+    if path.suffix.lower() == ".npz":
+        return npz.read_samples(path, classes)
+    return tabular.read_samples(path, classes, label)
 
 
 def _prepared(source: Source) -> Dataset:

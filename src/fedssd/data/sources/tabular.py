@@ -13,21 +13,24 @@ from fedssd.data.dataset import Dataset, stratified_split
 from fedssd.errors import UserError
 
 LABEL_COLUMNS = ("label", "class", "target")
+SHOWN = 20  # columns in a message
 Lines = list[tuple[int, list[str]]]  # line number in the file, and its fields
 
 
-def read(path: Path) -> Dataset:
+def read(path: Path, label: str = "") -> Dataset:
     """Features standardised by the training set's mean and deviation; a fixed fifth of each class is the test set."""
-    features, labels, classes = read_samples(path, None)
+    features, labels, classes = read_samples(path, None, label)
     train, test = stratified_split(labels, len(classes))
     scaled = standardised(features, *moments(features[train]))
     return Dataset(path.stem, scaled[train], labels[train], scaled[test], labels[test], classes)
 
 
-def read_samples(path: Path, classes: tuple[str, ...] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+def read_samples(
+    path: Path, classes: tuple[str, ...] | None, label: str = ""
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """All samples as they stand in the file (float64, not standardised); the classes are those given or its own."""
     header, lines = _lines(path)
-    column = _label_column(header)
+    column = _label_column(header, label, path)
     features = torch.tensor(
         [_features(header, fields, column, path, line) for line, fields in lines], dtype=torch.float64
     )
@@ -70,13 +73,21 @@ def _check_shape(path: Path, header: list[str], lines: Lines) -> None:
             raise UserError(f"expected {len(header)} fields, got {len(fields)} at {path}:{line}: fix the line")
 
 
-def _label_column(header: list[str]) -> int:
-    """The column called label, class or target; else the last."""
-    lower = [name.lower() for name in header]
-    for name in LABEL_COLUMNS:
-        if name in lower:
-            return lower.index(name)
-    return len(header) - 1
+def _label_column(header: list[str], label: str, path: Path) -> int:
+    """The column named, or else the one called label, class or target."""
+    names = [label] if label else list(LABEL_COLUMNS)
+    there = header if label else [name.lower() for name in header]
+    found = next((name for name in names if name in there), None)
+    if found is None:
+        expected = f"a column {label!r}, as label says," if label else "a column called label, class or target"
+        more = f" and {len(header) - SHOWN} more" if len(header) > SHOWN else ""
+        raise UserError(
+            f"expected {expected} in {path}, got {', '.join(header[:SHOWN])}{more}: "
+            'name yours with --label COLUMN (in Python label="COLUMN")'
+        )
+    if label and there.count(found) > 1:
+        raise UserError(f"expected one column {label!r} in {path}, got {there.count(found)}: remove the others")
+    return there.index(found)
 
 
 def _number(text: str) -> float | None:
