@@ -109,7 +109,7 @@ def test_compare_as_json(capsys: Captured) -> None:
 
 BARE = """
 import sys
-for name in ("rich", "sklearn", "PIL", "pandas", "scipy"):
+for name in ("rich", "sklearn", "PIL", "pandas"):
     sys.modules[name] = None  # importing it now fails
 from fedssd.cli import main
 sys.stderr.isatty = lambda: True
@@ -117,7 +117,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_bare_machine_needs_torch_numpy_and_safetensors_only(here: Path) -> None:
+def test_a_bare_machine_needs_torch_numpy_scipy_and_safetensors_only(here: Path) -> None:
     draws = np.random.default_rng(0)
     np.savez(here / "mine.npz", x=draws.normal(size=(90, 4)).astype(np.float32), y=np.arange(90) % 3)
     words = ["run", "--data", "mine.npz", *SMALL, "--auxiliary", "2"]

@@ -11,7 +11,8 @@ import pytest
 from browser import PROGRAM, Browser
 
 from fedssd.report.html import write_report
-from fedssd.report.paired import as_content, pair
+from fedssd.report.paired import pair
+from fedssd.report.paired_table import as_content
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome on this machine")
 

@@ -1,4 +1,4 @@
-"""Paired differences and their intervals, against arithmetic and scipy's t."""
+"""Paired differences and their intervals, against arithmetic and a printed table of Student's t."""
 
 from __future__ import annotations
 
@@ -7,18 +7,39 @@ import io
 import math
 
 import pytest
-from scipy import stats
 
-from fedssd.report.paired import Rival, as_content, as_csv, as_latex, as_markdown, as_text, pair
-from fedssd.report.student import t_quantile
+from fedssd.report.paired import Rival, holm, pair, student_t
+from fedssd.report.paired_table import as_content, as_csv, as_latex, as_markdown, as_text
 
 pytestmark = pytest.mark.quick
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 10, 29, 100])
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-def test_the_quantile_is_student_s(freedom: int, level: float) -> None:
-    assert t_quantile(freedom, level) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-9)
+# The column of two-sided 95 % in the table at the end of every textbook, such as Fisher and Yates, table III.
+PRINTED = {1: "12.706", 2: "4.303", 3: "3.182", 4: "2.776", 5: "2.571", 6: "2.447", 7: "2.365", 8: "2.306"}
+PRINTED |= {9: "2.262", 10: "2.228", 12: "2.179", 15: "2.131", 20: "2.086", 25: "2.060", 29: "2.045", 30: "2.042"}
+
+
+@pytest.mark.parametrize(("freedom", "printed"), PRINTED.items())
+def test_the_quantile_is_that_of_the_printed_tables(freedom: int, printed: str) -> None:
+    assert f"{student_t(freedom):.3f}" == printed
+
+
+def test_p_values_are_those_of_the_closed_forms() -> None:
+    """P(|T| > t) is 1 − 2/π · atan t with one degree of freedom and 1 − t / √(2 + t²) with two."""
+    two, three = Rival("x", (0.0, 0.0), (10.0, 12.0)), Rival("x", (0.0, 0.0, 0.0), (-1.0, -2.0, -3.0))
+    assert two.p_value == pytest.approx(1 - 2 / math.pi * math.atan(11))  # 11 over a standard error of 1
+    assert three.p_value == pytest.approx(1 - math.sqrt(12 / 14))  # t² = (2 / (1/√3))² = 12
+    assert Rival("x", (1.0,), (2.0,)).p_value == 1.0
+
+
+def test_holm_multiplies_the_smallest_by_all_the_next_by_one_fewer() -> None:
+    """0.005 · 4, 0.01 · 3, 0.03 · 2, and 0.04 · 1, which is raised to what came before it."""
+    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert list(adjusted) == ["a", "b", "c", "d"]
+    assert adjusted == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
+    assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
+    assert holm({"alone": 0.04}) == {"alone": 0.04}
+    assert holm({}) == {}
 
 
 def test_the_interval_of_paired_gains() -> None:

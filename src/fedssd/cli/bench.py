@@ -61,8 +61,9 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.reproduce import alone
     from fedssd.methods.registry import with_paths
-    from fedssd.report import paired
+    from fedssd.report import paired_table
     from fedssd.report.html import write_report
+    from fedssd.report.paired import pair
     from fedssd.report.records import read
 
     count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
@@ -96,20 +97,20 @@ def main(args: argparse.Namespace) -> int:
             return 100 * float(read(run).summary["final"]["acc"])
 
         mine = {seed: final(run) for seed, run in own.items()}
-        rivals = [paired.pair(m, {seed: final(run) for seed, run in runs.items()}, mine) for m, runs in others.items()]
+        rivals = [pair(m, {seed: final(run) for seed, run in runs.items()}, mine) for m, runs in others.items()]
         accuracies = list(mine.values())
-        (out / "bench.md").write_text(paired.as_markdown(name, accuracies, rivals), encoding="utf-8")
-        (out / "bench.csv").write_text(paired.as_csv(name, accuracies, rivals), encoding="utf-8")
-        (out / "bench.tex").write_text(paired.as_latex(name, accuracies, rivals), encoding="utf-8")
+        (out / "bench.md").write_text(paired_table.as_markdown(name, accuracies, rivals), encoding="utf-8")
+        (out / "bench.csv").write_text(paired_table.as_csv(name, accuracies, rivals), encoding="utf-8")
+        (out / "bench.tex").write_text(paired_table.as_latex(name, accuracies, rivals), encoding="utf-8")
         runs = [*own.values(), *(run for found in others.values() for run in found.values())]
-        table = paired.as_content(name, accuracies, rivals)
+        table = paired_table.as_content(name, accuracies, rivals)
         write_report(runs, out / "report.html", f"{name} on {args.dataset}", table)
     if args.json:
         gains = {rival.method: rival.gains for rival in rivals}
         print(json.dumps({"folder": str(out), "ran": ran, "accuracies": accuracies, "gains": gains}))
         return 0
-    print(paired.as_text(name, accuracies, rivals))
-    for line in paired.REMARKS:
+    print(paired_table.as_text(name, accuracies, rivals))
+    for line in paired_table.REMARKS:
         print(line)
     print(f"results: {out}/ (report.html, bench.md, bench.csv, bench.tex, a folder for each run)")
     return 0

@@ -1,19 +1,15 @@
-"""A method against others on the same seeds: paired differences with confidence intervals, as text and LaTeX."""
+"""Two methods on the same seeds: paired differences, their confidence intervals, and Holm's correction for several."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
-from fedssd.report.figures import NAMES
-from fedssd.report.markdown import table
-from fedssd.report.student import t_quantile
+from scipy.special import stdtr, stdtrit  # not scipy.stats, which takes seconds to import
 
+LEVEL = 0.95
 ALIKE = 1e-9  # points: less than the test set of any dataset can show, more than rounding
 
 
@@ -32,19 +28,35 @@ class Rival:
 
     @property
     def half_width(self) -> float | None:
-        """Half of the confidence interval of the mean gain; needs two seeds whose gains differ.
+        """Half of the 95 % confidence interval of the mean gain, by Student's t; needs two seeds whose gains differ.
 
         The same gain on every seed is a few test samples on a few seeds, not a gain without uncertainty.
         """
-        gains = self.gains
-        if not gains or max(gains) - min(gains) < ALIKE:
-            return None
-        return t_quantile(len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+        error = self._standard_error
+        return None if error is None else student_t(len(self.gains) - 1) * error
+
+    @property
+    def p_value(self) -> float:
+        """How likely a mean gain at least this far from zero is by chance, by Student's t; 1 without an interval."""
+        error = self._standard_error
+        return 1.0 if error is None else 2 * float(stdtr(len(self.gains) - 1, -abs(fmean(self.gains)) / error))
 
     @property
     def clear(self) -> bool:
         """Whether the interval leaves out zero."""
         return self.half_width is not None and abs(fmean(self.gains)) > self.half_width
+
+    @property
+    def _standard_error(self) -> float | None:
+        gains = self.gains
+        if not gains or max(gains) - min(gains) < ALIKE:
+            return None
+        return stdev(gains) / math.sqrt(len(gains))
+
+
+def student_t(freedom: int) -> float:
+    """The t with P(|T| ≤ t) = 95 % for Student's T with so many degrees of freedom."""
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))
 
 
 def pair(method: str, theirs: Mapping[int, float], ours: Mapping[int, float]) -> Rival:
@@ -53,89 +65,24 @@ def pair(method: str, theirs: Mapping[int, float], ours: Mapping[int, float]) ->
     return Rival(method, tuple(theirs[seed] for seed in seeds), tuple(ours[seed] for seed in seeds))
 
 
-HEADS = ("method", "accuracy %", "yours less it, points", "95 % interval", "seeds")
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Adjust p-values for testing all of them together, by Holm's step-down method.
 
+    Rejecting what is at most α keeps the chance of even one false rejection at α, whatever depends on what (Holm 1979).
 
-def as_text(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
-    """Aligned columns for a terminal."""
-    rows = [list(HEADS), *_cells(name, ours, rivals)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
-    return "\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]])
+    Args:
+        p_values: one for each hypothesis of the family.
 
+    Returns:
+        The adjusted p-values under the same names, in the same order.
 
-def as_markdown(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
-    """The same for a page."""
-    return "\n".join([table(HEADS, _cells(name, ours, rivals)), "; ".join(REMARKS) + ".", ""])
-
-
-REMARKS = (
-    "mean ± standard deviation; differences are paired by seed (the same split and start)",
-    "intervals by Student's t, each for itself; *: it leaves out zero; none where all seeds gain the same",
-)
-
-
-def as_content(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> dict[str, Any]:
-    """The same as plain data, for ``report.html``."""
-    return {"headings": list(HEADS), "rows": _cells(name, ours, rivals), "notes": list(REMARKS)}
-
-
-def _cells(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> list[list[str]]:
-    rows = [[name, _spread(ours), "", "", str(len(ours))]]
-    for rival in rivals:
-        mean, half = fmean(rival.gains), rival.half_width
-        interval = "–" if half is None else f"{mean - half:+.2f} to {mean + half:+.2f}{' *' if rival.clear else ''}"
-        label = NAMES.get(rival.method, rival.method)
-        rows.append([label, _spread(rival.accuracies), f"{round(mean, 2) + 0.0:+.2f}", interval, str(len(rival.gains))])
-    return rows
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def as_csv(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
-    """Percent and points; empty where nothing is known."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["method", "seeds", "accuracy", "std", "gain", "low", "high"])
-    writer.writerow([name, len(ours), f"{fmean(ours):.10g}", _std(ours), "", "", ""])
-    for rival in rivals:
-        mean, half = fmean(rival.gains), rival.half_width
-        ends = ["", ""] if half is None else [f"{mean - half:.10g}", f"{mean + half:.10g}"]
-        figures = [f"{fmean(rival.accuracies):.10g}", _std(rival.accuracies), f"{mean:.10g}"]
-        writer.writerow([rival.method, len(rival.gains), *figures, *ends])
-    return file.getvalue()
-
-
-def _std(values: Sequence[float]) -> str:
-    return f"{stdev(values):.10g}" if len(values) > 1 else ""
-
-
-def as_latex(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> str:
-    """A table for a paper, differences with their intervals."""
-    lines = [
-        "% paired by seed; 95 % intervals by Student's t",
-        "\\begin{tabular}{lcc}",
-        "\\hline",
-        "Method & Accuracy (\\%) & Difference \\\\",
-        "\\hline",
-    ]
-    for rival in rivals:
-        mean, half = fmean(rival.gains), rival.half_width
-        gain = f"${mean:+.2f}$" if half is None else f"${mean:+.2f} \\pm {half:.2f}$"
-        label = _escaped(NAMES.get(rival.method, rival.method))
-        lines.append(f"{label} & {_latex_spread(rival.accuracies)} & {gain} \\\\")
-    lines.append(f"{_escaped(name)} & {_latex_spread(ours)} & \\\\")
-    return "\n".join([*lines, "\\hline", "\\end{tabular}", ""])
-
-
-def _latex_spread(values: Sequence[float]) -> str:
-    return f"${fmean(values):.2f}" + (f" \\pm {stdev(values):.2f}$" if len(values) > 1 else "$")
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{letter}" if letter in "_&%#$" else letter for letter in text)
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    adjusted: dict[str, float] = {}
+    largest = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = largest
+    return {name: adjusted[name] for name in p_values}

@@ -12,7 +12,7 @@ from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, Protocol
 
 from fedssd.report import markdown
-from fedssd.report.student import t_quantile
+from fedssd.report.paired import student_t
 
 BASELINE = "fedavg"
 Value = float | None  # None: not measured, or never reached
@@ -197,7 +197,7 @@ def _clearly_better(best: Row, other: Row, column: Column) -> bool:
         column.better * ((a or 0.0) - (b or 0.0))
         for a, b in zip(best.values[column.key], other.values[column.key], strict=True)
     ]
-    half_width = t_quantile(len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+    half_width = student_t(len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return fmean(gains) > half_width and _printed(best, column) != _printed(other, column)
 
 
