@@ -135,7 +135,7 @@ def test_rounds_are_a_median_and_unknown_where_that_never_came() -> None:
     runs = [run(method, seed, [acc, acc]) for method, acc in (("fedavg", 0.7), ("moon", 0.6)) for seed in range(3)]
     runs[-1] = run("moon", 2, [0.6, 0.8])
     table = tabulate(runs)
-    assert "| moon | 66.67 ± 11.55 | 66.67 | > 2 (1/3) |" in as_markdown(table)
+    assert "not significant | 66.67 | > 2 (1/3) |" in as_markdown(table)
     assert "a seed that never reached it counting as more than all rounds" in as_markdown(table)
     plain, moon = csv.DictReader(io.StringIO(as_csv(table)))
     assert (plain["rounds_to_baseline_median"], plain["rounds_to_baseline_reached"]) == ("1", "3")
@@ -146,9 +146,21 @@ def test_rounds_are_a_median_and_unknown_where_that_never_came() -> None:
 def test_text() -> None:
     lines = as_text(tabulate(RESULTS)).splitlines()
     assert lines[1].split()[:2] == ["method", "accuracy"]
-    assert lines[3].split() == ["fedavg", "72.00", "±", "2.83", "73.00", "2.5", "50.00", "22.00", "2.0", "4.0"]
-    assert lines[5].split()[-6:] == ["2.5", "(1/2)", "50.00", "21.00", "3.0", "6.0"]
-    assert "> 2.5 (1/2)" in lines[5]  # 2, and more than 3
+    assert lines[3].split() == ["fedavg", "72.00", "±", "2.83", "73.00", "2.5", "50.00", "22.00"]
+    assert lines[5].split()[1:] == [
+        "71.00",
+        "±",
+        "2.83",
+        "-1.00",
+        "[–]",
+        "72.00",
+        ">",
+        "2.5",
+        "(1/2)",
+        "50.00",
+        "21.00",
+    ]
+    assert lines[10].split() == ["fedavg", "2.0", "4.0"]  # below: what is wider than 100 columns
     assert lines[4].split()[1] == "*82.00"
     bold = as_text(tabulate(RESULTS), colour=True).splitlines()
     assert "\x1b[1m82.00 ± 2.83\x1b[0m" in bold[4]
@@ -158,8 +170,9 @@ def test_text() -> None:
 def test_markdown_and_csv() -> None:
     table = tabulate(RESULTS)
     markdown = as_markdown(table).splitlines()
-    assert markdown[0].startswith("| method | final accuracy % | best % |")
-    assert "| **82.00 ± 2.83** |" in markdown[3]
+    gain = "gain over FedAvg, points [95 % interval], paired by seed"
+    assert markdown[0].startswith(f"| method | final accuracy % | {gain} | best % |")
+    assert "| **82.00 ± 2.83** | +10.00 [–] |" in markdown[3]
     assert "2 seeds" in markdown[-1]
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon"]
@@ -171,8 +184,84 @@ def test_without_fedavg_one_seed_or_local_accuracy() -> None:
     table = tabulate([run("fedssd", 0, [0.5], local=None), run("moon", 0, [0.6], local=None)])
     assert [column.key for column in table.columns] == ["final_acc", "best_acc", "bytes_up", "bytes_down"]
     assert "±" not in as_text(table)
+    assert "gain" not in as_text(table) + as_markdown(table) + as_csv(table) + "".join(remarks(table))
     assert outstanding(table, COLUMN["final_acc"]) is None
     assert remarks(table) == ["1 seed: no spread is known, so no value stands out"]
+
+
+def gaining(**points: list[float | None]) -> Table:
+    """FedAvg at 70 % on every seed, and methods that gain so many points on it; None is a seed that never ran."""
+    plain = [run("fedavg", seed, [0.7]) for seed in range(max(map(len, points.values())))]
+    ours = [
+        run(method, seed, [0.7 + gain / 100])
+        for method, gains in points.items()
+        for seed, gain in enumerate(gains)
+        if gain is not None
+    ]
+    return tabulate([*plain, *ours])
+
+
+def gains_of(table: Table) -> dict[str, str]:
+    """The column of gains, as Markdown has it."""
+    lines = as_markdown(table).splitlines()
+    place = next(i for i, head in enumerate(lines[0].split(" | ")) if head.startswith("gain over FedAvg"))
+    return {line.split(" | ")[0].strip("| "): line.split(" | ")[place] for line in lines[2 : 2 + len(table.rows)]}
+
+
+def test_gains_have_an_interval_and_say_where_they_may_be_chance() -> None:
+    """1, 2, 3 points: 2 ± 4.3027 · 1/√3 = 2 ± 2.484, which holds zero; 3 ± 2.484 does not."""
+    one, other = gaining(moon=[1, 2, 3]), gaining(moon=[2, 3, 4])
+    assert gains_of(one) == {"fedavg": "", "moon": "+2.00 [-0.48, +4.48] not significant"}
+    assert gains_of(other) == {"fedavg": "", "moon": "+3.00 [+0.52, +5.48]"}
+    assert gains_of(gaining(moon=[-4, -3, -2])) == {"fedavg": "", "moon": "-3.00 [-5.48, -0.52]"}
+    assert "not significant: the 95 % interval holds zero" in remarks(one)
+    assert not any("not significant" in line for line in remarks(other))
+    assert "+2.00 [-0.48, +4.48] not significant" in as_text(one)
+
+
+def test_of_several_gains_those_are_marked_that_survive_holm() -> None:
+    """t² of 2, 3, 4 points is 27, so p = 1 − √(27/29) = 0.035, times 2 is 0.070; of 9, 10, 11 it is 300: 0.0033 · 3."""
+    table = gaining(moon=[2, 3, 4], fedprox=[-1, 0, 1], fedssd=[9, 10, 11])
+    assert gains_of(table) == {
+        "fedavg": "",
+        "moon": "+3.00 [+0.52, +5.48]",
+        "fedprox": "+0.00 [-2.48, +2.48] not significant",
+        "fedssd": "+10.00 [+7.52, +12.48] †",
+    }
+    assert remarks(table)[-1] == "†: still significant at 5 % when all 3 gains are tested together (Holm)"
+    _, moon, _, fedssd = csv.DictReader(io.StringIO(as_csv(table)))
+    assert float(moon["gain_p"]) == pytest.approx(1 - math.sqrt(27 / 29))
+    assert float(moon["gain_p_holm"]) == pytest.approx(2 - 2 * math.sqrt(27 / 29))
+    assert float(fedssd["gain_p_holm"]) == pytest.approx(3 - 3 * math.sqrt(300 / 302))
+    assert [float(moon[f"gain_{what}"]) for what in ("points", "low", "high")] == pytest.approx(
+        [3, 0.5159, 5.4841], abs=1e-4
+    )
+    none = gaining(moon=[2, 3, 4], fedssd=[2, 3, 4])
+    assert remarks(none)[-1] == "none is significant at 5 % when all 2 gains are tested together (Holm)"
+    assert not any("Holm" in line for line in remarks(gaining(moon=[2, 3, 4])))
+
+
+def test_a_gain_without_an_interval_says_so() -> None:
+    alone = gaining(moon=[2])
+    assert gains_of(alone)["moon"] == "+2.00 [–]"
+    assert remarks(alone)[-1] == "one seed has no interval: whether a gain is more than chance is not known"
+    table = gaining(moon=[2, None, None], fedprox=[1, 1, 1], fedssd=[None, 2, 4])
+    assert gains_of(table) == {
+        "fedavg": "",
+        "moon": "+2.00 [–] (1/3)",
+        "fedprox": "+1.00 [–]",
+        "fedssd": "+3.00 [-9.71, +15.71] (2/3) not significant",  # ± 12.706 · √2 / √2
+    }
+    assert any(line.startswith("[–]: no interval") for line in remarks(table))
+
+
+def test_gains_are_over_the_fedavg_that_is_named_for_the_line() -> None:
+    runs = [
+        run(name, seed, [acc]) for name, acc in (("fedavg", 0.5), ("fedavg b", 0.6), ("moon b", 0.7)) for seed in (0, 1)
+    ]
+    table = tabulate(runs, {"fedavg": "fedavg", "fedavg b": "fedavg b", "moon b": "fedavg b"})
+    assert gains_of(table) == {"fedavg": "", "fedavg b": "", "moon b": "+10.00 [–]"}
+    assert "gain" not in as_text(tabulate(runs[:2]))  # FedAvg by itself
 
 
 def test_updates_left_out_are_counted_by_method() -> None:

@@ -16,7 +16,7 @@ from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_
 from fedssd.report.lines import halves_of, head_of, pair_name
 from fedssd.report.records import Record
 from fedssd.report.settings import OWN, Setting, once_per_seed
-from fedssd.report.tables import cells, remarks, tabulate
+from fedssd.report.tables import cells, headings, remarks, tabulate
 
 Content = dict[str, Any]
 FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}
@@ -132,7 +132,7 @@ def _table(records: Sequence[Record], repeats: Sequence[Record], setting: Settin
     notes += [_set_aside(repeats)] if repeats else []
     mark = "\x01"  # an outstanding cell, told to the page by a character no name has
     rows = cells(table, lambda text: mark + text)
-    return {"headings": ["method", *(" ".join(c.heading) for c in table.columns)], "rows": rows, "notes": notes}
+    return {"headings": [" ".join(head).strip() for head in headings(table)], "rows": rows, "notes": notes}
 
 
 def _unsaid(setting: Setting) -> list[str]:
@@ -145,7 +145,7 @@ def _unsaid(setting: Setting) -> list[str]:
 
 
 def _measured_against(names: Sequence[str], baselines: Mapping[str, str]) -> list[str]:
-    """Which FedAvg the rounds are counted to, where there are several or some line has none."""
+    """Which FedAvg rounds and gains are measured against, where there are several or some line has none."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(baselines.get(name, "none"), []).append(name)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, Protocol
 
-from fedssd.report import markdown
-from fedssd.report.paired import student_t
+from fedssd.report import gains, markdown
+from fedssd.report.paired import Rival, pair, student_t
 
 BASELINE = "fedavg"
+WIDTH = 100  # columns of a terminal; what is wider goes on below
 Value = float | None  # None: not measured, or never reached
 
 
@@ -86,6 +87,7 @@ class Row:
     method: str
     values: Mapping[str, Sequence[Value]]
     tried: Sequence[int | None] = ()  # the rounds each seed had for FedAvg's accuracy, None where that is not known
+    gain: Rival | None = None  # its final accuracies beside FedAvg's, None where there is no other FedAvg
 
     def mean(self, key: str) -> Value:
         """The mean over the seeds that have a value."""
@@ -125,6 +127,11 @@ class Table:
         return [column for column in COLUMNS if any(row.mean(column.key) is not None for row in self.rows)]
 
     @property
+    def gains(self) -> dict[str, Rival]:
+        """By method its difference to FedAvg, where there is one."""
+        return {row.method: row.gain for row in self.rows if row.gain is not None}
+
+    @property
     def counts_rounds(self) -> bool:
         """Whether it has a column of rounds to FedAvg's."""
         return any(column.median for column in self.columns)
@@ -137,21 +144,24 @@ def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | 
 
 
 def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Table:
-    """The table of these runs; rounds to FedAvg's final accuracy are paired seed by seed.
+    """The table of these runs; rounds to FedAvg's final accuracy and gains over it are paired seed by seed.
 
     ``baselines`` names for each method the one that is its FedAvg; where it names none, nothing is measured.
     """
     runs = {(run.summary["method"], run.summary["seed"]): run for run in results}
     seeds = tuple(sorted({seed for _, seed in runs}))
-    methods = dict.fromkeys(run.summary["method"] for run in results)
+    accuracies: dict[str, dict[int, float]] = {}  # in percent
+    for (method, seed), run in runs.items():
+        accuracies.setdefault(method, {})[seed] = 100 * run.summary["final"]["acc"]
     rows = []
-    for method in methods:
+    for method in accuracies:
         base = BASELINE if baselines is None else baselines.get(method)
         pairs = [(runs.get((method, seed)), runs.get((base, seed))) for seed in seeds]
         measured = [_measure(run, baseline) for run, baseline in pairs]
         tried = [run.rounds[-1]["round"] if run and run.rounds and baseline else None for run, baseline in pairs]
         values = {column.key: [found.get(column.key) for found in measured] for column in COLUMNS}
-        rows.append(Row(method, values, tried))
+        gain = pair(BASELINE, accuracies.get(base or "", {}), accuracies[method])
+        rows.append(Row(method, values, tried, gain if gain.gains and base != method else None))
     lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
     dropped = Counter[str]()
     for run in results:
@@ -193,12 +203,12 @@ def _middle(row: Row, column: Column) -> float | None:
 
 
 def _clearly_better(best: Row, other: Row, column: Column) -> bool:
-    gains = [
+    leads = [
         column.better * ((a or 0.0) - (b or 0.0))
         for a, b in zip(best.values[column.key], other.values[column.key], strict=True)
     ]
-    half_width = student_t(len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
-    return fmean(gains) > half_width and _printed(best, column) != _printed(other, column)
+    half_width = student_t(len(leads) - 1) * stdev(leads) / math.sqrt(len(leads))
+    return fmean(leads) > half_width and _printed(best, column) != _printed(other, column)
 
 
 def _printed(row: Row, column: Column) -> str:
@@ -216,15 +226,26 @@ def _printed(row: Row, column: Column) -> str:
     return f"{text} ({seeds - missing}/{seeds})" if missing else text
 
 
+def headings(table: Table) -> list[tuple[str, str]]:
+    """Of every column the two lines of its heading."""
+    heads = [("", "method"), *(column.heading for column in table.columns)]
+    return [*heads[:2], gains.HEADING, *heads[2:]] if table.gains else heads
+
+
 def cells(table: Table, emphasise: Callable[[str], str]) -> list[list[str]]:
     """Every row as text, the outstanding values emphasised."""
     best = {column.key: outstanding(table, column) for column in table.columns}
+    shown = gains.cells(table.gains, len(table.seeds))
 
     def cell(row: Row, column: Column) -> str:
         text = _printed(row, column)
         return emphasise(text) if best[column.key] is row else text
 
-    return [[row.method, *(cell(row, column) for column in table.columns)] for row in table.rows]
+    def line(row: Row) -> list[str]:
+        texts = [row.method, *(cell(row, column) for column in table.columns)]
+        return [*texts[:2], shown.get(row.method, ""), *texts[2:]] if shown else texts
+
+    return [line(row) for row in table.rows]
 
 
 def remarks(table: Table) -> list[str]:
@@ -235,6 +256,7 @@ def remarks(table: Table) -> list[str]:
         counts = ", ".join(f"{method} {number}" for method, number in table.dropped.items())
         lost.append(f"updates that did not go into the average: {counts}")
     lines = [_about_rounds(table)] if table.counts_rounds else []
+    lines += gains.remarks(table.gains, count)
     if count < 2:
         return ["1 seed: no spread is known, so no value stands out", *lines, *lost]
     if any(outstanding(table, column) for column in table.columns):
@@ -254,34 +276,56 @@ def _about_rounds(table: Table) -> str:
 def as_text(table: Table, colour: bool = False) -> str:
     """Aligned columns for a terminal; an outstanding value is bold, or starred where there is no bold."""
     start, end = ("\x1b[1m", "\x1b[0m") if colour else ("*", "")
-    headings = [["", *(c.heading[0] for c in table.columns)], ["method", *(c.heading[1] for c in table.columns)]]
-    lines = [*headings, *cells(table, lambda text: f"{start}{text}{end}")]
-    widths = [max(map(_visible, column)) for column in zip(*lines, strict=True)]
-    aligned = ["  ".join(map(_aligned, texts, widths, range(len(texts)))).rstrip() for texts in lines]
-    return "\n".join([*aligned[:2], "  ".join("─" * width for width in widths), *aligned[2:]])
+    heads = headings(table)
+    over, under = ([head[line] for head in heads] for line in (0, 1))
+    columns = list(zip(over, under, *cells(table, lambda text: f"{start}{text}{end}"), strict=True))
+    return "\n\n".join(_aligned(block) for block in _blocks(columns))
+
+
+def _blocks(columns: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
+    """The columns in as many blocks as the width takes, each with the names in front."""
+    names, *others = columns
+    blocks = [[names]]
+    for column in others:
+        if sum(_width(one) + 2 for one in [*blocks[-1], column]) - 2 > WIDTH and len(blocks[-1]) > 1:
+            blocks.append([names])
+        blocks[-1].append(column)
+    return blocks
+
+
+def _width(column: Sequence[str]) -> int:
+    return max(map(_visible, column))
+
+
+def _aligned(columns: Sequence[Sequence[str]]) -> str:
+    """Names and gains to the left, other numbers to the right."""
+    widths = [_width(column) for column in columns]
+    left = [place == 0 or column[0] == gains.HEADING[0] for place, column in enumerate(columns)]
+    rows = ["  ".join(map(_padded, texts, widths, left)).rstrip() for texts in zip(*columns, strict=True)]
+    return "\n".join([*rows[:2], "  ".join("─" * width for width in widths), *rows[2:]])
 
 
 def _visible(text: str) -> int:
     return len(text.replace("\x1b[1m", "").replace("\x1b[0m", ""))
 
 
-def _aligned(text: str, width: int, place: int) -> str:
-    """Names to the left, numbers to the right."""
+def _padded(text: str, width: int, left: bool) -> str:
     space = " " * (width - _visible(text))
-    return text + space if place == 0 else space + text
+    return text + space if left else space + text
 
 
 def as_markdown(table: Table) -> str:
     """The same table for a page."""
-    headings = ["method", *(" ".join(column.heading) for column in table.columns)]
-    shown = markdown.table(headings, cells(table, lambda cell: f"**{cell}**"))
+    heads = [" ".join(head).strip() for head in headings(table)]
+    shown = markdown.table(heads, cells(table, lambda cell: f"**{cell}**"))
     return "\n".join([shown, "; ".join(remarks(table)).replace("marked:", "bold:") + ".", ""])
 
 
 def as_csv(table: Table) -> str:
     """Means and spreads for a spreadsheet: accuracies as fractions, traffic in bytes, empty where nothing is known.
 
-    Of rounds the median, empty where that is beyond the rounds there were, and on how many seeds it was reached.
+    Of rounds the median, empty where that is beyond the rounds there were, and on how many seeds it was reached. Of the
+    gain over FedAvg the points, the ends of its interval, and its p-value alone and by Holm among all in the table.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -290,9 +334,11 @@ def as_csv(table: Table) -> str:
         for column in COLUMNS
         for what in (("median", "reached") if column.median else ("mean", "std"))
     ]
-    writer.writerow(["method", "seeds", *names])
+    extra = gains.numbers(table.gains)
+    writer.writerow(["method", "seeds", *names, *(gains.NUMBERS if extra else [])])
     for row in table.rows:
         numbers = [number for column in COLUMNS for number in _numbers(row, column)]
+        numbers += extra.get(row.method, [None] * len(gains.NUMBERS)) if extra else []
         writer.writerow([row.method, len(table.seeds), *("" if n is None else f"{n:.10g}" for n in numbers)])
     return file.getvalue()
 
