@@ -164,6 +164,18 @@ def test_the_paper_s_setting_is_the_file_it_is_said_to_be() -> None:
     assert tomllib.loads(code) == tomllib.loads(file.read_text(encoding="utf-8"))
 
 
+@pytest.mark.quick
+def test_every_superlink_in_the_docs_is_on_loopback() -> None:
+    """Whoever reaches its port runs code on the server: tests/flower/test_deployment.py does."""
+    hosts = []
+    for page in PAGES:
+        for _, code in FENCE.findall(page.read_text(encoding="utf-8")):
+            commands = code.replace("\\\n", " ").splitlines()
+            hosts += [re.findall(r"--host[ =](\S+)", line) for line in commands if line.startswith("flower-superlink")]
+    assert hosts
+    assert all(found == ["127.0.0.1"] for found in hosts)
+
+
 def test_tables_show_what_results_hold() -> None:
     found = subprocess.run([sys.executable, "docs/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + "run `make docs`"

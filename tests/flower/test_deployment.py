@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,14 +17,54 @@ import torch
 from safetensors.torch import load_file
 
 from fedssd.core import tree
+from fedssd.errors import UserError
 from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.run import run_recipe
 from fedssd.flower.app import write_app
+from fedssd.flower.certificates import AUTHORITY, node_key, write_certificates
+from fedssd.flower.command import FlowerCommand
 from fedssd.flower.local import Trial
 from fedssd.flower.processes import HOST
 from fedssd.flower.settings import Settings, recipe_of
 
 SMALL = {"rounds": 3, "epochs": 1, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
+
+# A stranger's app: its server's half writes a file where it is told to, and so does every node's.
+EVIL_PROJECT = """[project]
+name = "evil"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "stranger"
+
+[tool.flwr.app.components]
+serverapp = "evil:server"
+clientapp = "evil:client"
+
+[tool.flwr.app.config]
+proof = ""
+"""
+EVIL = """from pathlib import Path
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+server = ServerApp()
+client = ClientApp()
+
+@server.main()
+def main(grid, context):
+    Path(context.run_config["proof"], "server").touch()
+    nodes = list(grid.get_node_ids())
+    grid.send_and_receive([Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes], timeout=60)
+
+@client.query()
+def query(message, context):
+    Path(context.run_config["proof"], f"node-{context.node_config['partition-id']}").touch()
+    return Message(RecordDict(), reply_to=message)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +123,46 @@ def assert_same_as_simulated(trial: Trial, out: Path, changes: str, rounds: int)
 def test_fedssd_is_the_simulation(pair: Trial, tmp_path: Path) -> None:
     """Few rounds of few nodes, as Flower starts a process for every message; more of both are in the longer checks."""
     assert_same_as_simulated(pair, tmp_path / "run", "", rounds=2)
+    written = [tmp_path / "run", *(tmp_path / "run").rglob("*"), pair.place, pair.place / "superlink.db"]
+    assert all(stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600) for path in written)
+
+
+def stranger(trial: Trial, home: Path) -> FlowerCommand:
+    """Somebody with a home of their own who knows the address and has ca.crt, and no key of ours."""
+    command = FlowerCommand(home, "theirs")
+    command.configure(trial.address, trial.keys / AUTHORITY)
+    return command
+
+
+def comes_in(trial: Trial, key: Path) -> bool:
+    """Whether a SuperNode with this key is let in; it is a process of the trial, under a number that no client has."""
+    trial.start_node(7, key=key)
+    try:
+        trial.processes.wait_until("node-7", lambda: "SuperNode ID:" in trial.processes.log("node-7"))
+    except UserError:
+        return False
+    return trial.processes.stop("node-7") == ["node-7"]
+
+
+def test_a_stranger_who_reaches_the_port_can_register_a_key_of_their_own(pair: Trial, tmp_path: Path) -> None:
+    """A hole, asserted as it is today: node authentication keeps nobody out who can reach the port with ca.crt."""
+    write_certificates(tmp_path / "keys", [HOST], 1)
+    key = node_key(tmp_path / "keys", 0)
+    assert not comes_in(pair, key)
+    stranger(pair, tmp_path / "home").register(key.with_suffix(".key.pub"))
+    assert comes_in(pair, key)
+
+
+def test_a_stranger_who_reaches_the_port_can_run_code_on_server_and_nodes(pair: Trial, tmp_path: Path) -> None:
+    """A hole, asserted as it is today: a run is code, and whoever reaches the port with ca.crt may start one."""
+    app, proof = tmp_path / "evil", tmp_path / "proof"
+    app.mkdir()
+    proof.mkdir()
+    (app / "pyproject.toml").write_text(EVIL_PROJECT, encoding="utf-8")
+    (app / "evil.py").write_text(EVIL, encoding="utf-8")
+    outcome = stranger(pair, tmp_path / "home").run(app, {"proof": str(proof)}, lambda line: None)
+    assert outcome.completed, outcome
+    assert {path.name for path in proof.iterdir()} == {"server", "node-0", "node-1"}
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -71,6 +72,28 @@ def test_a_process_with_a_number_that_was_ours_is_left_alone(tmp_path: Path) -> 
     assert processes.end_all() == ["parent"]
     assert not alive(child)
     assert processes.known() == {}
+
+
+WRITES = "import os; os.mkdir('folder'); open('folder/file', 'w').close(); print('written')"
+
+
+@pytest.mark.parametrize("before", [None, 0o644])
+def test_others_cannot_read_what_a_program_writes(before: int | None, tmp_path: Path) -> None:
+    """Under the usual umask, which lets everybody on the machine read, and where a log of an earlier time is open."""
+    processes, log = Processes(tmp_path), tmp_path / "writer.log"
+    if before is not None:
+        log.touch()
+        log.chmod(before)
+    usual = os.umask(0o022)
+    try:
+        processes.start("writer", [sys.executable, "-c", WRITES], dict(os.environ), tmp_path)
+        assert os.umask(0o022) == 0o022  # ours stays
+    finally:
+        os.umask(usual)
+    processes.wait_until("writer", lambda: processes.log("writer") == "written\n")
+    processes.end_all()
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "folder", tmp_path / "folder" / "file", log)]
+    assert modes == [0o700, 0o600, 0o600]
 
 
 def test_a_program_that_ends_too_early_is_told_with_its_last_words(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A whole federation on one machine, for trying out: a SuperLink and SuperNodes with TLS and node authentication.
 
-Everything it needs and leaves is below the app's folder, in ``.federation``.
+Everything it needs and leaves is below the app's folder, in ``.federation``, which only its owner can enter.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class Trial:
         Samples that we did not deal out ourselves are somebody's own, and stay.
         """
         clients = self.recipe.clients
+        self.place.mkdir(exist_ok=True)
+        self.place.chmod(0o700)
         if not self.samples.exists() or (self.samples / DEALT).exists():
             half = self.samples.with_name("samples-half-dealt")
             shutil.rmtree(half, ignore_errors=True)

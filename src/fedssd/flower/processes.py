@@ -1,7 +1,7 @@
 """Programs in the background by name, written down so that a later command ends exactly what an earlier one began.
 
 Each is started in a session of its own, with a log, and noted with its start time: a process number alone may be
-another's by the time it is looked at.
+another's by the time it is looked at. What they write, and their logs, only the user who started them can read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fedssd.errors import UserError
 HOST = "127.0.0.1"
 START_LIMIT = 120.0  # seconds for a process to be ready
 END_LIMIT = 15.0  # seconds for a process to end after SIGTERM, before SIGKILL
+UMASK = 0o077  # a SuperLink's database holds every client's update, a node's state its memory
 
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}  # what this process started
 
@@ -35,7 +36,7 @@ class Processes:
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         """Start a program in a folder, with its output in its log."""
         port = self.port(name)
-        with (self._folder / f"{name}.log").open("wb") as log:
+        with open(self._folder / f"{name}.log", "wb", opener=_owner_only) as log:
             process = subprocess.Popen(
                 command,
                 env=environment,
@@ -44,6 +45,7 @@ class Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=UMASK,
             )
         _CHILDREN[process.pid] = process
         self._write({**self.known(), name: {"pid": process.pid, "started": _started(process.pid), "port": port}})
@@ -115,6 +117,13 @@ class Processes:
         aside = self._book.with_suffix(".part")
         aside.write_text(json.dumps(processes, indent=2) + "\n", encoding="utf-8")
         os.replace(aside, self._book)
+
+
+def _owner_only(path: str, flags: int) -> int:
+    """Open a file that others cannot read, also where an earlier version has left one that they can."""
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _started(pid: int) -> str:
