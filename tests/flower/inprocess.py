@@ -13,8 +13,6 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedssd.flower.client import client_app
-
 Tamper = Callable[[int, int, Message], Message | None]  # round, node, its reply -> what arrives; None: nothing does
 
 
@@ -95,6 +93,8 @@ class InProcessGrid(Grid):
 
 def nodes_for(recipe: Path, files: list[Path], state: Path | None = None, mods: Sequence[Any] = ()) -> dict[int, Node]:
     """A node for every file of samples; node ids are large and in no order, as Flower's are."""
+    from fedssd.flower.client import client_app  # here: the grid serves apps of other source trees, too
+
     made = {}
     for client, file in enumerate(files):
         own = {"partition-id": client, "data-path": str(file)}
