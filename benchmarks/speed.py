@@ -22,12 +22,12 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method
+from fedssd.core.engine import Job, World
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_memory, first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.data.augment import pipeline
-from fedssd.engines.base import Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine
 from fedssd.methods.registry import build_local

@@ -19,6 +19,7 @@ from witness import Task
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server, ServerState
+from fedssd.core.engine import Job, World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule, plan_client
@@ -26,7 +27,6 @@ from fedssd.core.round import Trained, close_round, first_memory, first_state, n
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
-from fedssd.engines.base import Job, World
 from fedssd.methods.registry import LOCALS
 
 torch.set_num_threads(1)

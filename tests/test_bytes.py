@@ -9,10 +9,10 @@ import torch
 from conftest import SHARING, Plain
 
 from fedssd.core.contract import Auxiliary, Method
+from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round, traffic
-from fedssd.engines.base import Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.fedssd import FedSSD

@@ -15,12 +15,12 @@ from torch import Tensor
 import fedssd
 from fedssd.core import tree
 from fedssd.core.contract import ClientData, Local, Method, Server
+from fedssd.core.engine import Job, World
 from fedssd.core.net import Outputs
 from fedssd.core.plan import Phase, plan_phase
 from fedssd.core.round import ClientStore, traffic
 from fedssd.core.solver import SGD
 from fedssd.engines import build_engine
-from fedssd.engines.base import Job, World
 from fedssd.errors import UserError
 from fedssd.methods.cronus import Cronus, robust_mean
 from fedssd.methods.fd import FD, class_outputs

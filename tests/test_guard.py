@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from fedssd.core import tree
 from fedssd.core.contract import Local, Method, Server, Work
+from fedssd.core.engine import Job, World
 from fedssd.core.guard import misfit, refusal, refusals
 from fedssd.core.net import Net, weights_of
 from fedssd.core.round import ClientStore, close_round, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.experiment.receive import Received, receive
 from fedssd.experiment.recipe import Recipe

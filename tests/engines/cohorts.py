@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server
+from fedssd.core.engine import Engine, Job, World
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.data.augment import Pipeline, pipeline
-from fedssd.engines.base import Engine, Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import LOCALS

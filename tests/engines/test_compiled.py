@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method
+from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_state, open_round
 from fedssd.data.augment import Pipeline
-from fedssd.engines.base import Job, World
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import build_local

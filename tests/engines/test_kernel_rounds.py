@@ -14,13 +14,13 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Batch, Local, Method
+from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
-from fedssd.engines.base import Job, World
 from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.differentiable import layers
 from fedssd.engines.vectorised import VectorisedEngine, sizing

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedssd.experiment.faults import parse_faults
+from fedssd.core.faults import parse_faults
 from fedssd.experiment.run import run_recipe
 
 ROOT = Path(__file__).resolve().parent.parent.parent

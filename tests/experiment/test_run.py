@@ -20,8 +20,8 @@ from torch import nn
 
 import fedssd
 from fedssd.core import tree
+from fedssd.core.engine import Job
 from fedssd.core.round import Trained
-from fedssd.engines.base import Job
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.errors import UserError
 from fedssd.experiment import run

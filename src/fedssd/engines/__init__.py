@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 
 from fedssd.core import tree
+from fedssd.core.engine import Engine, World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Engine, World
 from fedssd.engines.mixed import MixedEngine
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.errors import UserError

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Method, Work
+from fedssd.core.engine import Engine, Evaluation, Job
 from fedssd.core.mixed import Mixed
 from fedssd.core.round import Trained, sent_to
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Engine, Evaluation, Job
 
 
 class MixedEngine:

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData, Work
+from fedssd.core.engine import Evaluation, Job, World
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule, plan_phase
 from fedssd.core.round import Trained
 from fedssd.core.step import begin, local_step
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Evaluation, Job, World
 from fedssd.methods.distillation import confusion_counts
 
 EVALUATION_BATCH = 250  # what the paper's CNN makes of as many images stays in a cache: twice as fast as 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedssd.engines.base import Evaluation
+from fedssd.core.engine import Evaluation
 from fedssd.experiment.events import Line
 
 MATRICES_IN_FULL = 20  # classes, and clients, up to which confusion matrices are recorded

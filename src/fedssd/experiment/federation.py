@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of, unmixable
+from fedssd.core.engine import World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
@@ -20,7 +21,6 @@ from fedssd.data.augment import Pipeline, pipeline, resized
 from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
-from fedssd.engines.base import World
 from fedssd.errors import UserError
 from fedssd.experiment.fitting import refuse_tiny_clients, try_model, try_server, try_training
 from fedssd.experiment.recipe import Options, Recipe

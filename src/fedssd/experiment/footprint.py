@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 
 from fedssd.core import tree
+from fedssd.core.engine import Job
 from fedssd.core.net import Net
 from fedssd.core.round import Trained, traffic
 from fedssd.data.dataset import Dataset
-from fedssd.engines.base import Job
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.recipe import Recipe

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from fedssd.engines.base import Engine
+from fedssd.core.engine import Engine
 from fedssd.errors import UserError
 from fedssd.experiment.cadence import Cadence
 from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in, save_checkpoint

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from fedssd.core import tree
 from fedssd.core.contract import uploads_weights
+from fedssd.core.engine import Job
+from fedssd.core.faults import Faults, parse_faults
 from fedssd.core.guard import refusals
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.round import Trained, traffic
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Job
 from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
 from fedssd.experiment.events import Line
-from fedssd.experiment.faults import Faults, parse_faults
 from fedssd.experiment.recipe import Recipe
 
 

@@ -237,7 +237,7 @@ def _names(key: str) -> list[str]:
 
 def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     """The recipe itself, or one line that says which key is wrong."""
-    from fedssd.experiment.faults import parse_faults
+    from fedssd.core.faults import parse_faults
     from fedssd.methods.registry import (
         build_local,
         build_server,

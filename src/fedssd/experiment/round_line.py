@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Local, parts_of
+from fedssd.core.engine import Evaluation, Job
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Evaluation, Job
 from fedssd.experiment.closeup import close_up
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Federation

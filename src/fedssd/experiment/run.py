@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from fedssd.core.engine import Engine
 from fedssd.engines import build_engine
-from fedssd.engines.base import Engine
 from fedssd.experiment.checkpoint import last_common
 from fedssd.experiment.clock import Clock
 from fedssd.experiment.events import Event, Line, Listener, ignore

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, ServerState
+from fedssd.core.engine import Engine, Evaluation, Job
+from fedssd.core.evaluation import evaluate_round
 from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Engine, Evaluation, Job
 from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in
-from fedssd.experiment.evaluation import evaluate_round
 from fedssd.experiment.events import Line
 from fedssd.experiment.federation import Federation
 from fedssd.experiment.machine import cohort_size

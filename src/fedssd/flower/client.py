@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from fedssd.core import tree
+from fedssd.core.engine import Job, World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
 from fedssd.engines import ReferenceEngine, pick_device
-from fedssd.engines.base import Job, World
 from fedssd.errors import UserError
 from fedssd.experiment.federation import Design, Samples, design
 from fedssd.experiment.machine import fitting_threads, repeatable, using_threads

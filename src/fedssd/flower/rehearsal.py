@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedssd.core.engine import Job, World
 from fedssd.core.mixed import Mixed
 from fedssd.core.plan import Schedule
 from fedssd.core.round import first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.engines import ReferenceEngine
-from fedssd.engines.base import Job, World
 from fedssd.experiment.federation import Federation
 from fedssd.flower.messages import Reply
 

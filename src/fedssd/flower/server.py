@@ -13,12 +13,12 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.contract import ServerState, Work
+from fedssd.core.engine import Evaluation, Job
 from fedssd.core.mixed import Mixed
 from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.engines import ReferenceEngine, pick_device
-from fedssd.engines.base import Evaluation, Job
 from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.clock import Clock

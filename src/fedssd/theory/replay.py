@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedssd.core import tree
+from fedssd.core.engine import Engine, World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
-from fedssd.engines.base import Engine, World
 from fedssd.errors import UserError
 from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.federation import Federation, assemble

@@ -12,10 +12,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData
+from fedssd.core.engine import Job, World
 from fedssd.core.plan import Phase, Plan, Schedule, batches, orders
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
-from fedssd.engines.base import Job, World
 from fedssd.engines.kernels.net import Draws
 from fedssd.engines.vectorised.layout import Member
 from fedssd.engines.vectorised.lift import join, take

@@ -10,12 +10,12 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
+from fedssd.core.engine import Evaluation, Job, World
 from fedssd.core.net import Net
 from fedssd.core.plan import Plan, Schedule
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
-from fedssd.engines.base import Evaluation, Job, World
 from fedssd.engines.kernels import available, too_large
 from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedssd.core import tree
+from fedssd.core.engine import Evaluation, World
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Evaluation, World
 from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.lift import over_models

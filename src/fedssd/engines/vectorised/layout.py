@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fedssd.core.contract import Server
+from fedssd.core.engine import Job
 from fedssd.core.plan import Schedule
-from fedssd.engines.base import Job
 
 LEAST_ALIKE = 0.75  # of the largest one's samples, for members that are padded to it
 RUNGS = 6  # widths a batch may shrink through; each costs one captured graph

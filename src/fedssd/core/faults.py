@@ -17,10 +17,10 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import uploads_weights
+from fedssd.core.engine import Job
 from fedssd.core.randomness import Purpose, permutation, uniform
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Job
 from fedssd.errors import UserError, nearest
 
 EXAMPLE = "drop=0.1,nan=2,flip=2x10"

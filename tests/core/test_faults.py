@@ -13,11 +13,11 @@ import torch
 import fedssd
 from fedssd.core import tree
 from fedssd.core.contract import Method, Work
+from fedssd.core.engine import Job
+from fedssd.core.faults import Faults, Group, parse_faults
 from fedssd.core.randomness import Purpose
 from fedssd.core.round import Trained
-from fedssd.engines.base import Job
 from fedssd.errors import UserError
-from fedssd.experiment.faults import Faults, Group, parse_faults
 from fedssd.experiment.recipe import load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from fedssd.core import tree
+from fedssd.core.engine import Engine, Evaluation, Job
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.engines.base import Engine, Evaluation, Job
 
 
 def evaluate_round(
