@@ -24,12 +24,12 @@ import torch
 
 import fedssd
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.footprint import CLASSES, random_images
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.underway import close_job, open_job, start
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.report.catalogue import COSTS, as_markdown, catalogue, traffic_as_markdown
+from fedssd.simulation.setup import Brought, assemble
+from fedssd.simulation.simulation import close_job, open_job, start
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, SAMPLES, AUXILIARY = 5, 64, 64  # whole batches, and as many samples of every class

@@ -19,9 +19,9 @@ import torch
 import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.experiment.events import Event
 from fedssd.experiment.many import run_many
 from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.simulation.events import Event
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "reliability"

@@ -10,14 +10,14 @@ __all__ = ["Local", "Result", "Server", "compare", "credibility_matrix", "run", 
 if TYPE_CHECKING:
     from fedssd.api import compare, run
     from fedssd.core.contract import Local, Server
-    from fedssd.experiment.result import Result
     from fedssd.methods.distillation import credibility_matrix
     from fedssd.methods.fedssd import selective_distillation
+    from fedssd.simulation.result import Result
 
 _HOMES = {
     "Local": "fedssd.core.contract",
     "Server": "fedssd.core.contract",
-    "Result": "fedssd.experiment.result",
+    "Result": "fedssd.simulation.result",
     "compare": "fedssd.api",
     "run": "fedssd.api",
     "credibility_matrix": "fedssd.methods.distillation",

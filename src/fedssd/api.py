@@ -18,13 +18,13 @@ from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.experiment.events import Event, Listener, ignore
-from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.many import compare as compare_recipes
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
 from fedssd.experiment.record import claim
-from fedssd.experiment.result import Result
 from fedssd.experiment.run import run_recipe
+from fedssd.simulation.events import Event, Listener, ignore
+from fedssd.simulation.result import Result
+from fedssd.simulation.setup import Brought, assemble
 
 Array = Tensor | np.ndarray | Sequence[Any]
 Samples = Sequence[Array]  # a pair (x, y)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedssd.cli.cells import CellProgress
-from fedssd.experiment.events import Event
+from fedssd.simulation.events import Event
 
 pytestmark = pytest.mark.quick
 

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from fedssd.cli.progress import Bar, Estimate, Lines, listening, spoken
-from fedssd.experiment.events import Event
+from fedssd.simulation.events import Event
 
 pytestmark = pytest.mark.quick
 

@@ -222,7 +222,7 @@ def test_a_round_without_anybody_is_marked(faults: str, mark: str, diverged: boo
     said: list[str] = []
     result = fedssd.run("fedssd", **QUICK, faults=faults, listen=lambda event: said.append(event.note))
     first = load_recipe(None, {**QUICK, "method": "fedssd"})
-    from fedssd.experiment.federation import assemble
+    from fedssd.simulation.setup import assemble
 
     for a, b in zip(tree.leaves(result.weights), tree.leaves(assemble(first).weights), strict=True):
         assert torch.equal(a, b)

@@ -12,8 +12,8 @@ import pytest
 from killing import outcome
 
 import fedssd
-from fedssd.experiment.events import Event
 from fedssd.experiment.sealing import sealed, unsealed
+from fedssd.simulation.events import Event
 
 Captured = pytest.CaptureFixture[str]
 RUN = shlex.split(

@@ -9,9 +9,9 @@ import torch
 
 from fedssd.data.dataset import Dataset
 from fedssd.experiment.cells import Cell, cells_of, missing, places_of, resolved
-from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.paper import EXPERIMENTS, FOLDERS, PAPER_METHODS, experiments, recipe_file, setting
 from fedssd.experiment.recipe import load_recipe
+from fedssd.simulation.setup import Brought, assemble
 
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
 

@@ -12,8 +12,8 @@ from reproductions import QUICK, interrupted_at
 
 from fedssd.cli import main
 from fedssd.experiment import tracking
-from fedssd.experiment.events import Event, ignore
 from fedssd.experiment.tracking import Followed, figures_of, tracked
+from fedssd.simulation.events import Event, ignore
 
 Captured = pytest.CaptureFixture[str]
 SMALL = shlex.split("--engine reference --clients 3 --epochs 1 --lr 0.1 --quiet")

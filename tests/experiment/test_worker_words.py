@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedssd.experiment.events import Event
 from fedssd.experiment.workers import _Relay
+from fedssd.simulation.events import Event
 
 pytestmark = pytest.mark.quick
 

@@ -15,11 +15,11 @@ from safetensors.torch import save
 
 from fedssd.core.contract import Work
 from fedssd.core.tree import Tree
-from fedssd.experiment.federation import assemble
 from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.messages import Kind, Reply, answer
 from fedssd.flower.rehearsal import rehearse
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
+from fedssd.simulation.setup import assemble
 
 CASES = 500
 RECIPE = load_recipe(None, {"method": "fedssd+scaffold", "model": "mlp", "auxiliary": 8, "clients": 2, "device": "cpu"})

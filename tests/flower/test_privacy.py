@@ -17,10 +17,10 @@ from inprocess import InProcessGrid, nodes_for
 
 from fedssd.core import tree
 from fedssd.experiment.recipe import load_recipe
-from fedssd.experiment.result import Result
 from fedssd.flower.samples import deal, read_server
 from fedssd.flower.server import Wrap, serve
 from fedssd.flower.settings import Settings
+from fedssd.simulation.result import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NORM = 0.05

@@ -113,7 +113,7 @@ def test_a_run_can_be_asked_about_other_strengths_and_fewer_rounds(
 
 def test_the_measured_gradient_is_the_loss_s_slope(run: Path) -> None:
     """Against finite differences of the global loss at the first weights."""
-    from fedssd.experiment.federation import assemble
+    from fedssd.simulation.setup import assemble
     from fedssd.theory.replay import flat, global_loss, objectives_of, recorded_recipe
 
     federation = assemble(recorded_recipe(run))

@@ -12,7 +12,7 @@ from fedssd.cli.progress import EVERY, Remarks, spoken
 from fedssd.experiment import glance
 
 if TYPE_CHECKING:
-    from fedssd.experiment.events import Event, Listener
+    from fedssd.simulation.events import Event, Listener
 
 
 TRUSTED = 0.2  # the share of the work after which only measured speed counts

@@ -19,8 +19,8 @@ from fedssd.cli.run import as_flags, opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
-    from fedssd.experiment.result import Result
     from fedssd.report.tables import Table
+    from fedssd.simulation.result import Result
 
 SEEDS = "0,1,2"
 MOST_SEEDS = 1000  # of a count: a recipe is made for each before anything else is said

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fedssd.experiment.cells import Cell
-    from fedssd.experiment.events import Listener
+    from fedssd.simulation.events import Listener
 
 
 class Track(Protocol):
@@ -47,9 +47,9 @@ def run_missing(
     """
     from fedssd.experiment.cells import missing
     from fedssd.experiment.estimate import estimate
-    from fedssd.experiment.events import Event
     from fedssd.experiment.repeats import RULE
     from fedssd.experiment.reproduce import homes, interrupted, run_cells
+    from fedssd.simulation.events import Event
 
     if not cells:  # a figure for which nothing trains
         return 0

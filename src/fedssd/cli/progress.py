@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from fedssd.experiment.events import Event, Listener
+    from fedssd.simulation.events import Event, Listener
 
 EVERY = 5.0  # seconds between lines
 TELLING = 20.0  # seconds of a first round that say something about the next

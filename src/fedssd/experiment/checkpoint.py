@@ -21,12 +21,12 @@ from fedssd.core import tree
 from fedssd.core.contract import ServerState
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.experiment.federation import Federation
 from fedssd.experiment.identity import difference, identity
-from fedssd.experiment.machine import Machine
 from fedssd.experiment.readback import is_finished
 from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
 from fedssd.experiment.sealing import Content, UnusableError, sealed, unsealed
+from fedssd.simulation.machine import Machine
+from fedssd.simulation.setup import Federation
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
 KEPT = 2  # checkpoints, beside the beginning

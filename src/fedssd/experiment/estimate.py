@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from fedssd.engines import pick_device
 from fedssd.experiment.cells import Cell, by_program
-from fedssd.experiment.events import Event, Listener, ignore
 from fedssd.experiment.run import run_together
+from fedssd.simulation.events import Event, Listener, ignore
 
 PROBED_ROUNDS = 2  # the first pays for starting up
 MOST_PROBED = {"cuda": 8, "cpu": 2}  # runs side by side; wider batches are hardly faster a run

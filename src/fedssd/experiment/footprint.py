@@ -12,10 +12,10 @@ from fedssd.core.net import Net
 from fedssd.core.round import Trained, traffic
 from fedssd.data.dataset import Dataset
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.experiment.federation import Brought, assemble
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.underway import Run, close_job, open_job, start
 from fedssd.methods.custom import blaming
+from fedssd.simulation.setup import Brought, assemble
+from fedssd.simulation.simulation import Run, close_job, open_job, start
 
 CLASSES, SHAPE, PER_CLASS = 10, (3, 32, 32), 2
 MODEL = f"the paper's CNN on CIFAR-10's shape, K = {CLASSES}"

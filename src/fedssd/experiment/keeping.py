@@ -11,9 +11,9 @@ from fedssd.core.engine import Engine
 from fedssd.errors import UserError
 from fedssd.experiment.cadence import Cadence
 from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in, save_checkpoint
-from fedssd.experiment.machine import Machine
 from fedssd.experiment.record import header
-from fedssd.experiment.underway import Run
+from fedssd.simulation.machine import Machine
+from fedssd.simulation.simulation import Run
 
 
 class Keeper:

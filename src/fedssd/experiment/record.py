@@ -22,8 +22,8 @@ from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.experiment.commit import source_commit
-from fedssd.experiment.events import Line
-from fedssd.experiment.federation import Federation
+from fedssd.simulation.events import Line
+from fedssd.simulation.setup import Federation
 
 Summary = dict[str, Any]
 BEGUN = {"recipe.toml", "runs.json"}  # the first thing a run, or many, leaves in its folder

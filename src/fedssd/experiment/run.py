@@ -12,19 +12,19 @@ import torch
 from fedssd.core.engine import Engine
 from fedssd.engines import build_engine
 from fedssd.experiment.checkpoint import last_common
-from fedssd.experiment.clock import Clock
-from fedssd.experiment.events import Event, Line, Listener, ignore
-from fedssd.experiment.federation import Brought, Federation, assemble_all
 from fedssd.experiment.interrupt import unbroken
 from fedssd.experiment.keeping import Keeper
-from fedssd.experiment.machine import repeatable, settle, using_threads
-from fedssd.experiment.receive import newly_missing
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import DiskError, RunFolder, diverged, refuse_taken
-from fedssd.experiment.result import Result
-from fedssd.experiment.round_line import round_line
-from fedssd.experiment.underway import Closed, Run, close_job, evaluate_closed, open_job, start
 from fedssd.methods.custom import blaming
+from fedssd.simulation.clock import Clock
+from fedssd.simulation.events import Event, Line, Listener, ignore
+from fedssd.simulation.machine import repeatable, settle, using_threads
+from fedssd.simulation.measure import round_line
+from fedssd.simulation.receive import newly_missing
+from fedssd.simulation.result import Result
+from fedssd.simulation.setup import Brought, Federation, assemble_all
+from fedssd.simulation.simulation import Closed, Run, close_job, evaluate_closed, open_job, start
 
 
 def run_recipe(

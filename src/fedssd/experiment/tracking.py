@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment import glance
-from fedssd.experiment.events import Event, Line, Listener
+from fedssd.simulation.events import Event, Line, Listener
 
 PROJECT = "fedssd"
 Figures = dict[str, float]

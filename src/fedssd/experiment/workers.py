@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import torch
 
 from fedssd.errors import UserError
-from fedssd.experiment.events import Event, Listener
 from fedssd.experiment.interrupt import terminate
-from fedssd.experiment.machine import using_threads
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.result import Result, read_result
 from fedssd.experiment.run import run_together
+from fedssd.simulation.events import Event, Listener
+from fedssd.simulation.machine import using_threads
+from fedssd.simulation.result import Result, read_result
 
 POLL = 0.2  # seconds between looks at what the workers say
 LAST_WORDS = 20.0  # seconds a worker has to write its checkpoints when all is to end, or to be heard out

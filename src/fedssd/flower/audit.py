@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.experiment.federation import Federation
 from fedssd.flower.messages import CONFIG, METRICS, NEVER, Kind, Order, answer, instruct
 from fedssd.flower.rehearsal import Rehearsal, rehearse
+from fedssd.simulation.setup import Federation
 
 RUN = "0" * 32  # runs' names are so long
 

@@ -18,9 +18,6 @@ from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
-from fedssd.experiment.federation import Design, Samples, design
-from fedssd.experiment.machine import fitting_threads, repeatable, using_threads
-from fedssd.experiment.underway import method_at
 from fedssd.flower.library import ClientApp, Context, Message, RecordDict
 from fedssd.flower.memory import InContext, InFolder, Keeper, NodeMemory
 from fedssd.flower.messages import (
@@ -35,6 +32,9 @@ from fedssd.flower.messages import (
 )
 from fedssd.flower.samples import fitted, read_node, resized, shares
 from fedssd.flower.settings import recipe_of
+from fedssd.simulation.machine import fitting_threads, repeatable, using_threads
+from fedssd.simulation.setup import Design, Samples, design
+from fedssd.simulation.simulation import method_at
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
 

@@ -13,8 +13,8 @@ from fedssd.core.plan import Schedule
 from fedssd.core.round import first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.engines import ReferenceEngine
-from fedssd.experiment.federation import Federation
 from fedssd.flower.messages import Reply
+from fedssd.simulation.setup import Federation
 
 FEW = 2  # samples: batch norm needs two
 

@@ -20,9 +20,9 @@ from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load, npz, read_samples, tabular
 from fedssd.errors import UserError
-from fedssd.experiment.federation import Samples
 from fedssd.experiment.recipe import Recipe
 from fedssd.flower.messages import Kind
+from fedssd.simulation.setup import Samples
 
 SAMPLES = "samples.npz"  # what `deal` writes for every machine
 

@@ -21,15 +21,8 @@ from fedssd.data.partition import Partition
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
-from fedssd.experiment.clock import Clock
-from fedssd.experiment.events import Line
-from fedssd.experiment.federation import Brought, Federation, assemble
-from fedssd.experiment.machine import Machine, cohort_size, fitting_threads, using_threads
-from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, card_name, header, refuse_taken
-from fedssd.experiment.round_line import round_line
-from fedssd.experiment.underway import Closed, Run, evaluate_closed, open_job, start
 from fedssd.flower.grid import PromptGrid
 from fedssd.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
 from fedssd.flower.messages import NEVER, Reply, arrays_of, tree_of
@@ -38,6 +31,13 @@ from fedssd.flower.samples import ServerSamples, read_server, shares
 from fedssd.flower.settings import Settings, recipe_of, refuse_for_simulations, settings_of
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.report.html import write_report
+from fedssd.simulation.clock import Clock
+from fedssd.simulation.events import Line
+from fedssd.simulation.machine import Machine, cohort_size, fitting_threads, using_threads
+from fedssd.simulation.measure import round_line
+from fedssd.simulation.receive import Received
+from fedssd.simulation.setup import Brought, Federation, assemble
+from fedssd.simulation.simulation import Closed, Run, evaluate_closed, open_job, start
 
 REPORT = "report.html"
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy

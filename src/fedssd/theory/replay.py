@@ -19,12 +19,12 @@ from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.errors import UserError
-from fedssd.experiment.events import Event, Listener, ignore
-from fedssd.experiment.federation import Federation, assemble
-from fedssd.experiment.machine import cohort_size
-from fedssd.experiment.receive import Received
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.underway import Run, close_job, open_job, start
+from fedssd.simulation.events import Event, Listener, ignore
+from fedssd.simulation.machine import cohort_size
+from fedssd.simulation.receive import Received
+from fedssd.simulation.setup import Federation, assemble
+from fedssd.simulation.simulation import Run, close_job, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
 
 CHUNK = 2048  # samples that go through the model at once

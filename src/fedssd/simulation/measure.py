@@ -13,10 +13,10 @@ from fedssd.core.contract import Local, parts_of
 from fedssd.core.engine import Evaluation, Job
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.experiment.closeup import close_up
-from fedssd.experiment.events import Line
-from fedssd.experiment.federation import Federation
-from fedssd.experiment.receive import Received
+from fedssd.simulation.closeup import close_up
+from fedssd.simulation.events import Line
+from fedssd.simulation.receive import Received
+from fedssd.simulation.setup import Federation
 
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 

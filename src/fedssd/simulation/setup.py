@@ -22,11 +22,11 @@ from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.experiment.fitting import refuse_tiny_clients, try_model, try_server, try_training
 from fedssd.experiment.recipe import Options, Recipe
 from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
 from fedssd.methods.trial import Setting, try_local
 from fedssd.models import build_model, default_model, initial_weights
+from fedssd.simulation.fit import refuse_tiny_clients, try_model, try_server, try_training
 
 Samples = tuple[Tensor, Tensor]
 PAPER_IMAGES = ("cifar10", "cifar100", "tiny-imagenet")

@@ -15,8 +15,8 @@ from fedssd.core.round import Trained, traffic
 from fedssd.core.tree import Tree
 from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
-from fedssd.experiment.events import Line
 from fedssd.experiment.recipe import Recipe
+from fedssd.simulation.events import Line
 
 
 class Received(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedssd.core.engine import Evaluation
-from fedssd.experiment.events import Line
+from fedssd.simulation.events import Line
 
 MATRICES_IN_FULL = 20  # classes, and clients, up to which confusion matrices are recorded
 

@@ -18,13 +18,13 @@ from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
 from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in
-from fedssd.experiment.events import Line
-from fedssd.experiment.federation import Federation
-from fedssd.experiment.machine import cohort_size
-from fedssd.experiment.receive import Received, receive
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.record import RunFolder, summarise
-from fedssd.experiment.result import Result
+from fedssd.simulation.events import Line
+from fedssd.simulation.machine import cohort_size
+from fedssd.simulation.receive import Received, receive
+from fedssd.simulation.result import Result
+from fedssd.simulation.setup import Federation
 
 
 @dataclass
