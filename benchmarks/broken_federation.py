@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.experiment.recipe import load_recipe
-from fedssd.experiment.run import run_recipe
 from fedssd.flower.app import APP, write_app
 from fedssd.flower.command import Outcome
 from fedssd.flower.local import SUPEREXEC, Trial, node_name
 from fedssd.flower.settings import Settings
+from fedssd.runs.loop import run_recipe
 
 NODES = 3
 RECIPE = {"method": "moon", "rounds": 4, "epochs": 1, "clients": NODES, "auxiliary": 8, "model": "mlp"}

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedssd.experiment import keeping
 from fedssd.experiment.recipe import load_recipe
-from fedssd.experiment.run import run_recipe
+from fedssd.runs import keeping
+from fedssd.runs.loop import run_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from broken_federation import NODES, BrokenFederation, compare_with_simulation, rounds_of
 from hostile_node import HostileNode
 
-from fedssd.experiment.interrupt import terminable
 from fedssd.flower import certificates
 from fedssd.flower.local import SUPEREXEC, SUPERLINK, node_name
+from fedssd.runs.signals import terminable
 
 LIES = "nan shape dtype samples words records gigabyte"
 

@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 
-from fedssd.experiment.commit import source_commit
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import load_recipe
+from fedssd.runs.commit import source_commit
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "speed"

@@ -20,8 +20,8 @@ from fedssd.data.sources import load
 from fedssd.errors import UserError
 from fedssd.experiment.many import compare as compare_recipes
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
-from fedssd.experiment.record import claim
-from fedssd.experiment.run import run_recipe
+from fedssd.runs.folder import claim
+from fedssd.runs.loop import run_recipe
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Brought, assemble

@@ -66,8 +66,8 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def stop(*_: Any, **__: Any) -> Any:
         raise Stopped
 
-    for place in ("run.build_engine", "workers.run_together", "many.in_processes"):
-        monkeypatch.setattr(f"fedssd.experiment.{place}", stop)
+    for place in ("runs.loop.build_engine", "experiment.workers.run_together", "experiment.many.in_processes"):
+        monkeypatch.setattr(f"fedssd.{place}", stop)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSSD_CACHE", str(tmp_path / "cache"))
     return tmp_path

@@ -15,9 +15,9 @@ from fedssd.cli.flags import overrides
 from fedssd.cli.parser import Parser
 from fedssd.cli.run import register
 from fedssd.errors import UserError
-from fedssd.experiment import run as experiment
-from fedssd.experiment.interrupt import Terminated
 from fedssd.experiment.recipe import KEYS, load_recipe
+from fedssd.runs import loop as experiment
+from fedssd.runs.signals import Terminated
 
 Captured = pytest.CaptureFixture[str]
 LONG = "a" * 300  # longer than a name may be on any file system here

@@ -202,7 +202,7 @@ def test_silent_clients_are_as_good_as_absent() -> None:
 
 
 def test_runs_side_by_side_lose_their_own_replies() -> None:
-    from fedssd.experiment.run import run_recipe, run_together
+    from fedssd.runs.loop import run_recipe, run_together
 
     keys = {**QUICK, "precision": "fp64", "engine": "vectorised", "method": "scaffold", "faults": "nan=1,drop=0.4"}
     recipes = [load_recipe(None, {**keys, "seed": seed}) for seed in (0, 1)]

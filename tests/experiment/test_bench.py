@@ -12,11 +12,12 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment import bench, tracking
+from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.many import compare
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
+from fedssd.runs import tracking
 
 METHOD = '''
 from dataclasses import dataclass

@@ -13,10 +13,11 @@ import pytest
 from told import tuned
 
 from fedssd.cli import main
-from fedssd.experiment import many, run
+from fedssd.experiment import many
 from fedssd.experiment.cells import resolved
 from fedssd.experiment.finished import finished_runs
 from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.runs import loop
 
 pytestmark = pytest.mark.quick
 RESULTS = Path(__file__).parents[2] / "results"
@@ -62,7 +63,7 @@ def test_a_command_leads_to_the_committed_recipes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(many, "run_many", refuse)
-    monkeypatch.setattr(run, "run_recipe", refuse)
+    monkeypatch.setattr(loop, "run_recipe", refuse)
     with pytest.raises(AskedError) as asked:
         main([*shlex.split(command)[1:], "--quiet"])
     found = {resolved(recipe).hash for recipe in asked.value.recipes}

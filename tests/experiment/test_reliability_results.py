@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedssd.core.faults import parse_faults
-from fedssd.experiment.run import run_recipe
+from fedssd.runs.loop import run_recipe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "reliability"

@@ -10,8 +10,8 @@ from flwr.app import Error, Message
 from inprocess import travelled
 from lab import Lab, replace_arrays, same
 
-from fedssd.experiment.run import run_recipe
 from fedssd.flower import grid as grid_module
+from fedssd.runs.loop import run_recipe
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from inprocess import InProcessGrid
 from lab import Lab, same, sits_out
 
 from fedssd.errors import UserError
-from fedssd.experiment.run import run_recipe
+from fedssd.runs.loop import run_recipe
 
 
 @pytest.mark.parametrize("method", ["moon", "scaffold", "fedcurv"])

@@ -20,7 +20,6 @@ from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.experiment.recipe import load_recipe
-from fedssd.experiment.run import run_recipe
 from fedssd.flower.client import client_app
 from fedssd.flower.memory import InContext
 from fedssd.flower.messages import Kind, ask, read_greeting
@@ -29,6 +28,7 @@ from fedssd.flower.samples import deal, read_server
 from fedssd.flower.server import serve, server_app
 from fedssd.flower.settings import Settings
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
+from fedssd.runs.loop import run_recipe
 
 
 def assert_same(tmp_path: Path, order: random.Random | None = None, /, **changes: object) -> None:

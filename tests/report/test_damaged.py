@@ -11,8 +11,8 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.experiment.finished import finished_cells
-from fedssd.experiment.readback import HEADER, ROUND, SUMMARY, is_finished
 from fedssd.report.records import look
+from fedssd.runs.read import HEADER, ROUND, SUMMARY, is_finished
 
 Write = Callable[..., Path]
 Captured = pytest.CaptureFixture[str]

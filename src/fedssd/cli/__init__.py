@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fedssd import __version__
 from fedssd.cli.parser import Parser, UsageError
 from fedssd.errors import UserError, nearest
-from fedssd.experiment.interrupt import Terminated, terminable
+from fedssd.runs.signals import Terminated, terminable
 
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal's number, as shells report it
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from fedssd.cli.progress import EVERY, Remarks, spoken
-from fedssd.experiment import glance
+from fedssd.runs import glance
 
 if TYPE_CHECKING:
     from fedssd.simulation.events import Event, Listener

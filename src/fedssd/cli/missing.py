@@ -27,7 +27,7 @@ class Track(Protocol):
 
 def tracking(name: str | None, out: Path) -> Track:
     """The tracker of that name for runs below ``out``; one that is unknown or not installed is refused at once."""
-    from fedssd.experiment.tracking import tracked, tracker
+    from fedssd.runs.tracking import tracked, tracker
 
     return partial(tracked, tracker(name), out)
 
@@ -47,8 +47,8 @@ def run_missing(
     """
     from fedssd.experiment.cells import missing
     from fedssd.experiment.estimate import estimate
-    from fedssd.experiment.repeats import RULE
     from fedssd.experiment.reproduce import homes, interrupted, run_cells
+    from fedssd.runs.repeats import RULE
     from fedssd.simulation.events import Event
 
     if not cells:  # a figure for which nothing trains

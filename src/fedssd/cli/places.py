@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fedssd.errors import UserError
-from fedssd.experiment import glance
-from fedssd.experiment.readback import is_finished
+from fedssd.runs import glance
+from fedssd.runs.read import is_finished
 
 ROOT = Path("runs")
 FEDERATION = "federation_app.py"  # in the folder of a Flower app

@@ -56,8 +56,8 @@ def main(args: argparse.Namespace) -> int:
 
 def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str) -> int:
     """Run a recipe into a folder, or go on with it there, and say how it went."""
-    from fedssd.experiment.run import run_recipe
-    from fedssd.experiment.tracking import tracked, tracker
+    from fedssd.runs.loop import run_recipe
+    from fedssd.runs.tracking import tracked, tracker
 
     try:
         opening = opened(f"{recipe.method} on {setting(recipe)}", recipe, [recipe.method])

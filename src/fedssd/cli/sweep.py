@@ -80,7 +80,7 @@ def train(
 ) -> int:
     """Run every cell, write and print the table."""
     from fedssd.experiment.many import sweep
-    from fedssd.experiment.tracking import tracked, tracker
+    from fedssd.runs.tracking import tracked, tracker
 
     count = math.prod(map(len, grid.values()))
     opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"

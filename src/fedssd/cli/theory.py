@@ -82,7 +82,7 @@ def _for_constants(args: argparse.Namespace, given: dict[str, float]) -> int:
 
 def _for_run(args: argparse.Namespace, given: dict[str, float]) -> int:
     from fedssd.cli.progress import listening
-    from fedssd.experiment.record import explained
+    from fedssd.runs.folder import explained
     from fedssd.theory.replay import recorded_recipe, replay
     from fedssd.theory.report import run_lines
 
@@ -141,8 +141,8 @@ def _write(out: Path, found: Replay, m_max: float, clients: float) -> dict[str, 
     import torch
 
     import fedssd
-    from fedssd.experiment.commit import source_commit
-    from fedssd.experiment.record import explained, write_json
+    from fedssd.runs.commit import source_commit
+    from fedssd.runs.folder import explained, write_json
     from fedssd.theory.figure import promise_figure
     from fedssd.theory.report import as_markdown, plain, run_facts
 

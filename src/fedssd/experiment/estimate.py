@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fedssd.engines import pick_device
 from fedssd.experiment.cells import Cell, by_program
-from fedssd.experiment.run import run_together
+from fedssd.runs.loop import run_together
 from fedssd.simulation.events import Event, Listener, ignore
 
 PROBED_ROUNDS = 2  # the first pays for starting up

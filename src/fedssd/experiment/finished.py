@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.experiment.cells import resolved
-from fedssd.experiment.readback import is_finished
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.repeats import newest_last
+from fedssd.runs.read import is_finished
+from fedssd.runs.repeats import newest_last
 
 
 def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:

@@ -14,13 +14,13 @@ import torch
 from fedssd.core.contract import Local, Server, numbers_of, parts_of
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
-from fedssd.experiment.identity import recipe_difference
 from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
-from fedssd.experiment.record import claim, explained, refuse_taken, sync_folder, write_whole
-from fedssd.experiment.sealing import UnusableError, sealed, unsealed
 from fedssd.experiment.workers import Work, in_processes, in_this_process
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
+from fedssd.runs.folder import claim, explained, refuse_taken, sync_folder, write_whole
+from fedssd.runs.identity import recipe_difference
+from fedssd.runs.sealing import UnusableError, sealed, unsealed
 from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose
 from fedssd.simulation.result import Result

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 
 from fedssd.errors import UserError
-from fedssd.experiment.interrupt import terminate
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.run import run_together
+from fedssd.runs.loop import run_together
+from fedssd.runs.signals import terminate
 from fedssd.simulation.events import Event, Listener
 from fedssd.simulation.machine import using_threads
 from fedssd.simulation.result import Result, read_result

@@ -20,9 +20,7 @@ from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
-from fedssd.experiment.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.record import RunFolder, card_name, header, refuse_taken
 from fedssd.flower.grid import PromptGrid
 from fedssd.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
 from fedssd.flower.messages import NEVER, Reply, arrays_of, tree_of
@@ -31,6 +29,8 @@ from fedssd.flower.samples import ServerSamples, read_server, shares
 from fedssd.flower.settings import Settings, recipe_of, refuse_for_simulations, settings_of
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.report.html import write_report
+from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
+from fedssd.runs.folder import RunFolder, card_name, header, refuse_taken
 from fedssd.simulation.clock import Clock
 from fedssd.simulation.events import Line
 from fedssd.simulation.machine import Machine, cohort_size, fitting_threads, using_threads

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from fedssd.experiment.repeats import RULE
 from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
 from fedssd.report.lines import halves_of, head_of, pair_name
 from fedssd.report.records import Record
 from fedssd.report.settings import OWN, Setting, once_per_seed
 from fedssd.report.tables import cells, headings, remarks, tabulate
+from fedssd.runs.repeats import RULE
 
 Content = dict[str, Any]
 FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}

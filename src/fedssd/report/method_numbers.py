@@ -9,15 +9,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from fedssd.experiment.readback import read_files
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
-from fedssd.experiment.repeats import newest_last
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.report.lines import head_with, heads_beside, own_head
 from fedssd.report.markdown import table
 from fedssd.report.paired import pair
 from fedssd.report.tables import BASELINE
 from fedssd.report.wording import interval
+from fedssd.runs.read import read_files
+from fedssd.runs.repeats import newest_last
 
 # What runs may differ in and still be on one task; lines part by split, head, length and how they were computed.
 FREE = {"method", "server", "head", "seed", "partition_seed", "evaluate_local", "rounds", *MACHINE} - {"kernels"}

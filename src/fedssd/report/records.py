@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedssd.errors import UserError
-from fedssd.experiment.readback import DamagedError, read_files
-from fedssd.experiment.repeats import begun
+from fedssd.runs.read import DamagedError, read_files
+from fedssd.runs.repeats import begun
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from fedssd.core import tree
 from fedssd.engines import pick_device, pick_engine
 from fedssd.errors import UserError
-from fedssd.experiment.record import card_name
+from fedssd.runs.folder import card_name
 from fedssd.simulation.setup import Federation
 
 SMALL_STEP = 50_000  # numbers in the inputs of one step

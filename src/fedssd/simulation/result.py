@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.experiment.readback import DamagedError, read_files
 from fedssd.experiment.recipe import Recipe, load_recipe
-from fedssd.experiment.record import Summary
+from fedssd.runs.folder import Summary
+from fedssd.runs.read import DamagedError, read_files
 from fedssd.simulation.events import Line
 
 

@@ -17,9 +17,9 @@ from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
-from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.record import RunFolder, summarise
+from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in
+from fedssd.runs.folder import RunFolder, summarise
 from fedssd.simulation.events import Line
 from fedssd.simulation.machine import cohort_size
 from fedssd.simulation.receive import Received, receive

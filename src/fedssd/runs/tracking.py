@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedssd.errors import UserError, perhaps
-from fedssd.experiment import glance
+from fedssd.runs import glance
 from fedssd.simulation.events import Event, Line, Listener
 
 PROJECT = "fedssd"

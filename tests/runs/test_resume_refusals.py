@@ -21,8 +21,8 @@ from stopping import (
 
 import fedssd
 from fedssd.cli import main
-from fedssd.experiment import record
-from fedssd.experiment.record import RunFolder
+from fedssd.runs import folder as run_folder
+from fedssd.runs.folder import RunFolder
 
 CHANGES = {
     "lr = 0.01": ("lr = 0.02", "lr was 0.01 and is 0.02"),
@@ -120,7 +120,7 @@ def test_a_checkpoint_of_another_format_or_recipe_is_passed_over(capsys: Capture
 def test_a_folder_in_use_or_of_something_else_is_refused(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "PATIENCE", 0.1)
+    monkeypatch.setattr(run_folder, "PATIENCE", 0.1)
     folder = RunFolder(interrupted("stopped"))
     folder.hold()
     assert main(["resume", "stopped", "--quiet"]) == 2

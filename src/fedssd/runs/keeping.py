@@ -9,9 +9,9 @@ import torch
 
 from fedssd.core.engine import Engine
 from fedssd.errors import UserError
-from fedssd.experiment.cadence import Cadence
-from fedssd.experiment.checkpoint import Checkpoint, forget, rounds_in, save_checkpoint
-from fedssd.experiment.record import header
+from fedssd.runs.cadence import Cadence
+from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in, save_checkpoint
+from fedssd.runs.folder import header
 from fedssd.simulation.machine import Machine
 from fedssd.simulation.simulation import Run
 

@@ -11,12 +11,12 @@ import torch
 
 from fedssd.core.engine import Engine
 from fedssd.engines import build_engine
-from fedssd.experiment.checkpoint import last_common
-from fedssd.experiment.interrupt import unbroken
-from fedssd.experiment.keeping import Keeper
 from fedssd.experiment.recipe import Recipe
-from fedssd.experiment.record import DiskError, RunFolder, diverged, refuse_taken
 from fedssd.methods.custom import blaming
+from fedssd.runs.checkpoint import last_common
+from fedssd.runs.folder import DiskError, RunFolder, diverged, refuse_taken
+from fedssd.runs.keeping import Keeper
+from fedssd.runs.signals import unbroken
 from fedssd.simulation.clock import Clock
 from fedssd.simulation.events import Event, Line, Listener, ignore
 from fedssd.simulation.machine import repeatable, settle, using_threads

@@ -21,10 +21,10 @@ from fedssd.core import tree
 from fedssd.core.contract import ServerState
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.experiment.identity import difference, identity
-from fedssd.experiment.readback import is_finished
-from fedssd.experiment.record import Position, RunFolder, explained, sync_folder, write_whole
-from fedssd.experiment.sealing import Content, UnusableError, sealed, unsealed
+from fedssd.runs.folder import Position, RunFolder, explained, sync_folder, write_whole
+from fedssd.runs.identity import difference, identity
+from fedssd.runs.read import is_finished
+from fedssd.runs.sealing import Content, UnusableError, sealed, unsealed
 from fedssd.simulation.machine import Machine
 from fedssd.simulation.setup import Federation
 

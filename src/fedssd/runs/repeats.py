@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedssd.experiment import glance
+from fedssd.runs import glance
 
 RULE = "the one begun last counts"
 

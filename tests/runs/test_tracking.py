@@ -11,8 +11,8 @@ import pytest
 from reproductions import QUICK, interrupted_at
 
 from fedssd.cli import main
-from fedssd.experiment import tracking
-from fedssd.experiment.tracking import Followed, figures_of, tracked
+from fedssd.runs import tracking
+from fedssd.runs.tracking import Followed, figures_of, tracked
 from fedssd.simulation.events import Event, ignore
 
 Captured = pytest.CaptureFixture[str]

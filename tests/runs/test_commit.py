@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.experiment import commit
+from fedssd.runs import commit
 
 pytestmark = pytest.mark.quick
 

@@ -33,8 +33,8 @@ import fedssd
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
-from fedssd.experiment.commit import source_commit
-from fedssd.experiment.sealing import unsealed
+from fedssd.runs.commit import source_commit
+from fedssd.runs.sealing import unsealed
 from fedssd.simulation.events import Event
 
 
@@ -196,12 +196,12 @@ def test_a_finished_run_stays_as_it_is(capsys: Captured) -> None:
 def test_a_stop_within_a_round_keeps_the_round_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training, the server's turn and evaluation can all be left without a trace."""
     from fedssd.engines.reference import ReferenceEngine
-    from fedssd.experiment import run
+    from fedssd.runs import loop
     from fedssd.simulation import simulation
 
     expected = whole()
     for number, (place, name) in enumerate(
-        ((ReferenceEngine, "train"), (ReferenceEngine, "evaluate"), (simulation, "close_round"), (run, "round_line"))
+        ((ReferenceEngine, "train"), (ReferenceEngine, "evaluate"), (simulation, "close_round"), (loop, "round_line"))
     ):
         plain, calls = getattr(place, name), iter(range(100))
 

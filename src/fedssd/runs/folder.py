@@ -21,7 +21,7 @@ import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.experiment.commit import source_commit
+from fedssd.runs.commit import source_commit
 from fedssd.simulation.events import Line
 from fedssd.simulation.setup import Federation
 
