@@ -13,9 +13,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from fedssd.experiment.many import run_many
 from fedssd.experiment.recipe import load_recipe
 from fedssd.methods.registry import LOCALS
+from fedssd.sweeps.grid import run_many
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST = 5

@@ -19,9 +19,9 @@ import torch
 import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.experiment.many import run_many
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.simulation.events import Event
+from fedssd.sweeps.grid import run_many
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "reliability"

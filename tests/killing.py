@@ -21,7 +21,7 @@ from typing import Any
 PRELOADED = (
     "fedssd.cli.resume",
     "fedssd.engines.vectorised",
-    "fedssd.experiment.many",
+    "fedssd.sweeps.grid",
     "fedssd.report.figures",
     "fedssd.report.tables",
     "torch.fx.experimental.proxy_tensor",

@@ -18,13 +18,13 @@ from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.experiment.many import compare as compare_recipes
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
 from fedssd.runs.folder import claim
 from fedssd.runs.loop import run_recipe
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Brought, assemble
+from fedssd.sweeps.grid import compare as compare_recipes
 
 Array = Tensor | np.ndarray | Sequence[Any]
 Samples = Sequence[Array]  # a pair (x, y)

@@ -14,10 +14,10 @@ from fedssd.cli import main
 from fedssd.errors import UserError
 from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
-from fedssd.experiment.finished import finished_cells
-from fedssd.experiment.many import compare
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
 from fedssd.runs import tracking
+from fedssd.sweeps.cache import finished_cells
+from fedssd.sweeps.grid import compare
 
 METHOD = '''
 from dataclasses import dataclass

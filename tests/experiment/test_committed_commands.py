@@ -13,11 +13,11 @@ import pytest
 from told import tuned
 
 from fedssd.cli import main
-from fedssd.experiment import many
 from fedssd.experiment.cells import resolved
-from fedssd.experiment.finished import finished_runs
 from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.runs import loop
+from fedssd.sweeps import grid
+from fedssd.sweeps.cache import finished_runs
 
 pytestmark = pytest.mark.quick
 RESULTS = Path(__file__).parents[2] / "results"
@@ -62,7 +62,7 @@ def test_a_command_leads_to_the_committed_recipes(
     place: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(many, "run_many", refuse)
+    monkeypatch.setattr(grid, "run_many", refuse)
     monkeypatch.setattr(loop, "run_recipe", refuse)
     with pytest.raises(AskedError) as asked:
         main([*shlex.split(command)[1:], "--quiet"])

@@ -20,10 +20,10 @@ from fedssd.errors import UserError
 from fedssd.experiment import estimate, reproduce
 from fedssd.experiment.cells import Cell, cells_of, missing, places_of
 from fedssd.experiment.estimate import Speed
-from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import EXPERIMENTS
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import alone
+from fedssd.sweeps.cache import finished_cells
 
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}
 

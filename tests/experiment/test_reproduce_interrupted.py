@@ -13,8 +13,8 @@ from reproductions import QUICK, interrupted_at, small_reproduction
 from fedssd.cli import main
 from fedssd.experiment import estimate, reproduce
 from fedssd.experiment.cells import Cell, cells_of, places_of
-from fedssd.experiment.finished import finished_cells, recipes_of_finished
 from fedssd.experiment.paper import EXPERIMENTS
+from fedssd.sweeps.cache import finished_cells, recipes_of_finished
 
 
 def measured(run: Path) -> list[Any]:

@@ -12,7 +12,6 @@ from told import Told, flat, nothing
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
 from fedssd.experiment.cells import missing
-from fedssd.experiment.many import program
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, load_recipe
 from fedssd.experiment.study.chosen import Chosen
@@ -22,6 +21,7 @@ from fedssd.experiment.study.trials import BASE
 from fedssd.methods.fedssd import selective_distillation
 from fedssd.methods.registry import build_local, local_kinds
 from fedssd.simulation.setup import Brought, assemble
+from fedssd.sweeps.grid import program
 
 
 @pytest.mark.quick

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fedssd.cli import main
-from fedssd.experiment.finished import finished_cells
 from fedssd.report.records import look
 from fedssd.runs.read import HEADER, ROUND, SUMMARY, is_finished
+from fedssd.sweeps.cache import finished_cells
 
 Write = Callable[..., Path]
 Captured = pytest.CaptureFixture[str]

@@ -24,11 +24,11 @@ from fedssd.core.engine import Job
 from fedssd.core.round import Trained
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.errors import UserError
-from fedssd.experiment.many import program, run_many
 from fedssd.experiment.recipe import load_recipe
 from fedssd.runs import loop
 from fedssd.runs.loop import run_recipe, run_together
 from fedssd.simulation.setup import assemble_all
+from fedssd.sweeps.grid import program, run_many
 
 QUICK = {"data": "digits", "partition": "dirichlet:0.5", "rounds": 2, "epochs": 1, "batch": 32, "auxiliary": 8}
 MODEL_BYTES = 6058 * 4  # parameters of the small CNN × float32

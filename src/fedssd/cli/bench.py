@@ -58,13 +58,13 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find the committed runs, run the user's where they are missing, write and print the table."""
     from fedssd.experiment import bench
-    from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.reproduce import alone
     from fedssd.methods.registry import with_paths
     from fedssd.report import paired_table
     from fedssd.report.html import write_report
     from fedssd.report.paired import pair
     from fedssd.report.records import read
+    from fedssd.sweeps.cache import finished_cells, finished_runs
 
     count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]

@@ -78,9 +78,9 @@ def train(
     following: str,
 ) -> int:
     """Run everything, write table and curves, print the table, say where things are and what to try next."""
-    from fedssd.experiment.many import compare
     from fedssd.report.tables import tabulate
     from fedssd.runs.tracking import tracked, tracker
+    from fedssd.sweeps.grid import compare
 
     opening = f"{places.many(len(methods), 'method')} × {places.many(len(seeds), 'seed')}"
     said = opened(f"{opening} on {setting(recipe)}", recipe, methods)

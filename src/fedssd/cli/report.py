@@ -105,8 +105,8 @@ def _under_way(runs: Sequence[Path]) -> str:
 
     What ``reproduce`` or ``bench`` began goes on when that is called again.
     """
-    from fedssd.experiment.many import PLAN
     from fedssd.experiment.reproduce import UNDER_WAY
+    from fedssd.sweeps.grid import PLAN
 
     whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
     known = dict.fromkeys(

@@ -80,10 +80,10 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.experiment.cells import places_of
-    from fedssd.experiment.finished import finished_cells, finished_runs
     from fedssd.experiment.paper import EVERYTHING, STUDY, experiments
     from fedssd.experiment.reproduce import alone
     from fedssd.report.paper import need_matplotlib, write_figures
+    from fedssd.sweeps.cache import finished_cells, finished_runs
 
     _check_reuse(args.reuse)
     if args.name == STUDY:

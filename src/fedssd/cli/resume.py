@@ -41,8 +41,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Go on with what the folder holds."""
     from fedssd.api import OWN
-    from fedssd.experiment.many import PLAN
     from fedssd.experiment.recipe import load_recipe
+    from fedssd.sweeps.grid import PLAN
 
     if (args.folder / PLAN).is_file():
         return _many(args)
@@ -69,8 +69,8 @@ def _got(folder: Path) -> str:
 
 
 def _many(args: argparse.Namespace) -> int:
-    from fedssd.experiment.many import read_plan
     from fedssd.experiment.recipe import Recipe, check, merge
+    from fedssd.sweeps.grid import read_plan
 
     workers = compare.whole("resume", "--workers", args.workers)
     asked = read_plan(args.folder).asked

@@ -20,9 +20,9 @@ from fedssd.cli.report import leave_report
 from fedssd.cli.run import opened, setting
 
 if TYPE_CHECKING:
-    from fedssd.experiment.many import Cell
     from fedssd.experiment.recipe import Recipe
     from fedssd.report.tables import Table
+    from fedssd.sweeps.grid import Cell
 
 EXAMPLES = examples(
     "fedssd sweep --grid fedssd.m_max=0.1,0.3,1,3                  one option, three seeds each",
@@ -79,8 +79,8 @@ def train(
     resume: bool,
 ) -> int:
     """Run every cell, write and print the table."""
-    from fedssd.experiment.many import sweep
     from fedssd.runs.tracking import tracked, tracker
+    from fedssd.sweeps.grid import sweep
 
     count = math.prod(map(len, grid.values()))
     opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"

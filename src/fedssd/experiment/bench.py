@@ -12,13 +12,13 @@ from pathlib import Path
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment.cells import Cell, resolved
-from fedssd.experiment.finished import finished_cells
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, load_recipe
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.runs import glance
 from fedssd.simulation.setup import assemble_all
+from fedssd.sweeps.cache import finished_cells
 
 SETTINGS = {
     "digits": "digits",

@@ -6,10 +6,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fedssd.experiment.many import program
 from fedssd.experiment.paper import Column, Experiment, setting
 from fedssd.experiment.recipe import Recipe
 from fedssd.simulation.setup import assemble, build_method, options_in_force
+from fedssd.sweeps.grid import program
 
 # Seconds of a round against FedAvg's, roughly: teachers run beside the model, FedCurv squares gradients.
 RELATIVE_COST = {"fedavg": 1.0, "fedprox": 1.1, "moon": 1.9}

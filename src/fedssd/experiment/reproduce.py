@@ -14,12 +14,12 @@ from pathlib import Path
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
-from fedssd.experiment.finished import recipes_of_finished
-from fedssd.experiment.many import read_plan, run_many
 from fedssd.experiment.recipe import Recipe
 from fedssd.runs.folder import explained
 from fedssd.runs.read import is_finished
 from fedssd.simulation.events import Line, Listener, ignore
+from fedssd.sweeps.cache import recipes_of_finished
+from fedssd.sweeps.grid import read_plan, run_many
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
 COMMAND = "reproduce"

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import fmean
 
 from fedssd.experiment.cells import Cell
-from fedssd.experiment.finished import recipes_of_finished
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import made
 from fedssd.experiment.study.trial import Trial
+from fedssd.sweeps.cache import recipes_of_finished
 
 BY_LATE_ROUNDS = ("screen", "tune", "columns", "compose", "digits-columns")  # parts that choose between runs of ours
 LATE = 5

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedssd.experiment.workers import _Relay
 from fedssd.simulation.events import Event
+from fedssd.sweeps.workers import _Relay
 
 pytestmark = pytest.mark.quick
 

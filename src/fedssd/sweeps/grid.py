@@ -15,7 +15,6 @@ from fedssd.core.contract import Local, Server, numbers_of, parts_of
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
-from fedssd.experiment.workers import Work, in_processes, in_this_process
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.runs.folder import claim, explained, refuse_taken, sync_folder, write_whole
@@ -25,6 +24,7 @@ from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import assemble, build_method, try_split
+from fedssd.sweeps.workers import Work, in_processes, in_this_process
 
 PLAN = "runs.json"
 Asked = dict[str, Any]  # what a command was asked to run, as JSON holds it

@@ -18,7 +18,7 @@ from stopping import (
 )
 
 from fedssd.cli import main
-from fedssd.experiment import workers
+from fedssd.sweeps import workers
 
 COMPARE = [
     "compare",
