@@ -17,10 +17,10 @@ from statistics import fmean, stdev
 
 from fedssd.cli.run import setting
 from fedssd.experiment.recipe import load_recipe
-from fedssd.report.figures import learning_curves
-from fedssd.report.paired import Rival, pair
-from fedssd.report.records import Record, read
-from fedssd.report.tables import as_csv, as_markdown, tabulate
+from fedssd.reports.charts import learning_curves
+from fedssd.reports.comparison import as_csv, as_markdown, tabulate
+from fedssd.reports.records import Record, read
+from fedssd.reports.statistics import Rival, pair
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "cifar10"
 ROUND, SEEDS = 50, (0, 1, 2)

@@ -24,10 +24,10 @@ import torch
 
 import fedssd
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.experiment.footprint import CLASSES, random_images
 from fedssd.experiment.recipe import Recipe
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.catalogue import COSTS, as_markdown, catalogue, traffic_as_markdown
+from fedssd.reports.footprint import CLASSES, random_images
+from fedssd.reports.methods import COSTS, as_markdown, catalogue, traffic_as_markdown
 from fedssd.simulation.setup import Brought, assemble
 from fedssd.simulation.simulation import close_job, open_job, start
 

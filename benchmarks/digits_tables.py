@@ -28,8 +28,8 @@ from fedssd.cli.run import setting
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.figures import learning_curves
-from fedssd.report.tables import as_csv, as_markdown, tabulate
+from fedssd.reports.charts import learning_curves
+from fedssd.reports.comparison import as_csv, as_markdown, tabulate
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import assemble
 from fedssd.sweeps.grid import run_many

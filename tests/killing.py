@@ -22,8 +22,8 @@ PRELOADED = (
     "fedssd.cli.resume",
     "fedssd.engines.vectorised",
     "fedssd.sweeps.grid",
-    "fedssd.report.figures",
-    "fedssd.report.tables",
+    "fedssd.reports.charts",
+    "fedssd.reports.comparison",
     "torch.fx.experimental.proxy_tensor",
 )
 

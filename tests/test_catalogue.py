@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedssd.cli import main
-from fedssd.experiment.footprint import Amount, footprint
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.catalogue import COSTS, as_markdown, catalogue, traffic_as_markdown
+from fedssd.reports.footprint import Amount, footprint
+from fedssd.reports.methods import COSTS, as_markdown, catalogue, traffic_as_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE, NONE = Amount(1, 0), Amount(0, 0)

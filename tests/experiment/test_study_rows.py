@@ -13,9 +13,9 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, COLUMNS
 from fedssd.report.evidence import Evidence
-from fedssd.report.paired import Rival
 from fedssd.report.row_names import named
 from fedssd.report.study import Page
+from fedssd.reports.statistics import Rival
 
 Place = tuple[str, ...]
 Pairs = set[tuple[Place, Place]]

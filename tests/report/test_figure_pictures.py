@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from fedssd.report.figure_pictures import by_class, confusion, forgetting
-from fedssd.report.records import Record, read
 from fedssd.report.shaded_grids import LEFT, PANEL, TOP, split_picture
+from fedssd.reports.records import Record, read
 
 Write = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -16,8 +16,8 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
 from fedssd.report import mechanism
 from fedssd.report.answer import answer
-from fedssd.report.records import read
 from fedssd.report.study import Page
+from fedssd.reports.records import read
 
 pytestmark = pytest.mark.quick
 

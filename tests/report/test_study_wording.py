@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from told import T2
 
-from fedssd.report.paired import pair
 from fedssd.report.row_names import plain
 from fedssd.report.wording import (
     NOT_RUN,
@@ -22,6 +21,7 @@ from fedssd.report.wording import (
     told_apart,
     verdict,
 )
+from fedssd.reports.statistics import pair
 
 pytestmark = pytest.mark.quick
 

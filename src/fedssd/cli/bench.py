@@ -60,10 +60,10 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment import bench
     from fedssd.experiment.reproduce import alone
     from fedssd.methods.registry import with_paths
-    from fedssd.report import paired_table
-    from fedssd.report.html import write_report
-    from fedssd.report.paired import pair
-    from fedssd.report.records import read
+    from fedssd.reports import paired_table
+    from fedssd.reports.html import write_report
+    from fedssd.reports.records import read
+    from fedssd.reports.statistics import pair
     from fedssd.sweeps.cache import finished_cells, finished_runs
 
     count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)

@@ -19,7 +19,7 @@ from fedssd.cli.run import as_flags, opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
-    from fedssd.report.tables import Table
+    from fedssd.reports.comparison import Table
     from fedssd.simulation.result import Result
 
 SEEDS = "0,1,2"
@@ -78,7 +78,7 @@ def train(
     following: str,
 ) -> int:
     """Run everything, write table and curves, print the table, say where things are and what to try next."""
-    from fedssd.report.tables import tabulate
+    from fedssd.reports.comparison import tabulate
     from fedssd.runs.tracking import tracked, tracker
     from fedssd.sweeps.grid import compare
 
@@ -124,8 +124,8 @@ def seed_count(command: str, text: str) -> int:
 
 def write(out: Path, table: Table, results: Sequence[Result], recipe: Recipe) -> None:
     """The table for pages and spreadsheets, and the learning curves."""
-    from fedssd.report.figures import learning_curves
-    from fedssd.report.tables import as_csv, as_markdown
+    from fedssd.reports.charts import learning_curves
+    from fedssd.reports.comparison import as_csv, as_markdown
 
     (out / "table.md").write_text(as_markdown(table), encoding="utf-8")
     (out / "table.csv").write_text(as_csv(table), encoding="utf-8")
@@ -133,7 +133,7 @@ def write(out: Path, table: Table, results: Sequence[Result], recipe: Recipe) ->
 
 
 def _show(table: Table, out: Path, following: str) -> None:
-    from fedssd.report.tables import as_text, remarks
+    from fedssd.reports.comparison import as_text, remarks
 
     print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     for line in remarks(table):

@@ -31,7 +31,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print the methods asked for."""
-    from fedssd.report.catalogue import as_text, catalogue, named, provenance
+    from fedssd.reports.methods import as_text, catalogue, named, provenance
 
     entries = named(args.names) if args.names else catalogue()
     if args.json:

@@ -15,7 +15,7 @@ from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
-    from fedssd.report.records import Found
+    from fedssd.reports.records import Found
 
 NAME = "report.html"
 NAMED = 3  # runs that are left out, in a line
@@ -45,9 +45,9 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
-    from fedssd.report.html import write_report
-    from fedssd.report.paper import FORMATS, need_matplotlib, write_figures
-    from fedssd.report.records import look
+    from fedssd.reports.html import write_report
+    from fedssd.reports.plots import FORMATS, need_matplotlib, write_figures
+    from fedssd.reports.records import look
 
     for folder in args.folders:
         if not folder.is_dir():
@@ -125,8 +125,8 @@ def leave_report(out: Path, title: str, quiet: bool, further: Sequence[Path] = (
 
     Damaged runs are left out and named; where no other is there, there is no page.
     """
-    from fedssd.report.html import write_report
-    from fedssd.report.records import look
+    from fedssd.reports.html import write_report
+    from fedssd.reports.records import look
 
     found = look([out, *further])
     if not quiet:

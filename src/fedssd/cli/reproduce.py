@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.cells import places_of
     from fedssd.experiment.paper import EVERYTHING, STUDY, experiments
     from fedssd.experiment.reproduce import alone
-    from fedssd.report.paper import need_matplotlib, write_figures
+    from fedssd.reports.plots import need_matplotlib, write_figures
     from fedssd.sweeps.cache import finished_cells, finished_runs
 
     _check_reuse(args.reuse)

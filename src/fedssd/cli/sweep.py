@@ -21,7 +21,7 @@ from fedssd.cli.run import opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
-    from fedssd.report.tables import Table
+    from fedssd.reports.comparison import Table
     from fedssd.sweeps.grid import Cell
 
 EXAMPLES = examples(
@@ -130,7 +130,7 @@ def _refuse_both(grid: Mapping[str, Sequence[str]], given: Mapping[str, str | bo
 
 def tabulate_cells(cells: list[Cell]) -> Table:
     """The comparison table with a row for every cell."""
-    from fedssd.report.tables import tabulate
+    from fedssd.reports.comparison import tabulate
 
     renamed = []
     for cell in cells:
@@ -140,14 +140,14 @@ def tabulate_cells(cells: list[Cell]) -> Table:
 
 
 def _write(out: Path, table: Table) -> None:
-    from fedssd.report.tables import as_csv, as_markdown
+    from fedssd.reports.comparison import as_csv, as_markdown
 
     (out / "table.md").write_text(as_markdown(table), encoding="utf-8")
     (out / "table.csv").write_text(as_csv(table), encoding="utf-8")
 
 
 def _show(table: Table, out: Path) -> None:
-    from fedssd.report.tables import as_text, remarks
+    from fedssd.reports.comparison import as_text, remarks
 
     print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     for line in remarks(table):

@@ -28,7 +28,7 @@ from fedssd.flower.rehearsal import rehearse
 from fedssd.flower.samples import ServerSamples, read_server, shares
 from fedssd.flower.settings import Settings, recipe_of, refuse_for_simulations, settings_of
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
-from fedssd.report.html import write_report
+from fedssd.reports.html import write_report
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import RunFolder, card_name, header, refuse_taken
 from fedssd.simulation.clock import Clock

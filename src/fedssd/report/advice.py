@@ -10,10 +10,10 @@ from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.departures import UNSTEADY, explained, known_departures, less_the_base, says
 from fedssd.report.evidence import Evidence
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival
 from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, clear_of, code, interval, seeds_of
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import Rival
 
 NOTHING = "nothing"
 BESIDE_THE_BEST = ("told apart, and lower", "not told apart from it")

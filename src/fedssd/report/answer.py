@@ -14,8 +14,6 @@ from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.appearance import who_holds
 from fedssd.report.by_round import said_of_digits
 from fedssd.report.evidence import Best, Evidence
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival
 from fedssd.report.row_names import strength
 from fedssd.report.wording import (
     NOT_RUN,
@@ -36,6 +34,8 @@ from fedssd.report.wording import (
     stands_on,
     told_apart,
 )
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import Rival
 
 PARTS = (
     "the base over all rounds",

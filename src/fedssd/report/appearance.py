@@ -8,10 +8,10 @@ from fedssd.experiment.study.design import OURS, THEIRS
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import Settled
 from fedssd.report.evidence import Evidence
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival, pair
 from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, code, counted, holds, interval, listed, seeds_of, spread
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import Rival, pair
 
 LESS = "less FedAvg [95 %] (seeds)"
 

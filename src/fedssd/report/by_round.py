@@ -11,15 +11,16 @@ from fedssd.experiment.paper import Column
 from fedssd.experiment.study.design import OURS
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report import mechanism, paired
+from fedssd.report import mechanism
 from fedssd.report.evidence import Evidence
-from fedssd.report.figures import COLOURS, Curve, global_accuracy, mean_curve, value_scale
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival
-from fedssd.report.plots import Page, Plot, drawn, seeds
 from fedssd.report.row_names import strength
 from fedssd.report.tuned import until_reported
 from fedssd.report.wording import NOT_RUN, interval, leads, listed, rounds_of, seeds_of, spread
+from fedssd.reports import statistics
+from fedssd.reports.charts import COLOURS, Curve, global_accuracy, mean_curve, value_scale
+from fedssd.reports.drawings import Page, Plot, drawn, seeds
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import Rival
 
 LIKE = ("fedcad", "moon", "fedcurv", "fedssd", "fedntd")  # whose colours the columns' lines have, in their order
 ON_DIGITS = "On digits, split as the columns are,"
@@ -135,7 +136,7 @@ def _not_told_apart_on_digits(evidence: Evidence, best: float) -> list[float]:
     """The other strengths whose mean over all columns may be that of the best."""
     part = "digits-columns"
     means = {v: evidence.mean_of_columns(v, {}, part) for v in evidence.study.design.on_columns[part].values}
-    less = {value: paired.pair("", found, means[best]) for value, found in means.items() if value != best}
+    less = {value: statistics.pair("", found, means[best]) for value, found in means.items() if value != best}
     return [value for value, found in less.items() if found.half_width is not None and not found.clear]
 
 

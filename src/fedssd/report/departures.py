@@ -5,9 +5,9 @@ from __future__ import annotations
 from fedssd.experiment.study.design import OURS, THEIRS, Changes, Choice, label
 from fedssd.experiment.study.trial import Trial
 from fedssd.report.evidence import Evidence
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival, pair
 from fedssd.report.wording import NOT_RUN, code, counted, interval, rounds_of, spread, verdict
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import Rival, pair
 
 UNSTEADY = "‡"  # behind a verdict
 

@@ -18,10 +18,10 @@ from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report import mechanism
-from fedssd.report.paired import Rival, pair
-from fedssd.report.records import Record, read
 from fedssd.report.row_names import titles
-from fedssd.report.tables import Reached, first_reaching, reached
+from fedssd.reports.comparison import Reached, first_reaching, reached
+from fedssd.reports.records import Record, read
+from fedssd.reports.statistics import Rival, pair
 
 
 class Best(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Place, cells_of
-from fedssd.report.records import Record, read
+from fedssd.reports.records import Record, read
 
 Titled = Sequence[tuple[str, Record]]  # runs with the title of their setting
 Matrix = Sequence[Sequence[int]]

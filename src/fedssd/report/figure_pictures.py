@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from fedssd.report.figure_data import CLIENT, Matrix, Titled, matrices_of
-from fedssd.report.figures import (
+from fedssd.report.shaded_grids import Grid, grids
+from fedssd.reports.charts import (
     AXIS,
     BOTTOM,
     HEIGHT,
@@ -28,10 +29,9 @@ from fedssd.report.figures import (
     panel,
     value_scale,
 )
-from fedssd.report.plots import seeds as seeds_of
-from fedssd.report.records import Record
-from fedssd.report.shaded_grids import Grid, grids
-from fedssd.report.svg import text
+from fedssd.reports.drawings import seeds as seeds_of
+from fedssd.reports.records import Record
+from fedssd.reports.svg import text
 
 
 def forgetting(runs: Titled, stand_in: str = "") -> str:

@@ -13,11 +13,11 @@ from statistics import fmean
 from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
 from fedssd.report.figure_data import CLIENT, Matrix, matrices_of
-from fedssd.report.figures import NAMES
-from fedssd.report.markdown import table
-from fedssd.report.paired import pair
-from fedssd.report.records import Record, read
 from fedssd.report.wording import interval, spread
+from fedssd.reports.charts import NAMES
+from fedssd.reports.markdown import table
+from fedssd.reports.records import Record, read
+from fedssd.reports.statistics import pair
 
 LOCAL, GLOBAL = (0, 3, 4, 5, 8), (1, 2, 6, 7)  # what the paper says is learnt, and what is preserved
 

@@ -10,10 +10,10 @@ from statistics import fmean
 from fedssd.experiment.cells import places_of
 from fedssd.experiment.paper import EXPERIMENTS
 from fedssd.report.figure_data import runs_of
-from fedssd.report.markdown import table
-from fedssd.report.paired import pair
-from fedssd.report.records import Record
 from fedssd.report.wording import interval, spread
+from fedssd.reports.markdown import table
+from fedssd.reports.records import Record
+from fedssd.reports.statistics import pair
 
 HEADS = ("class", "samples of client 0", "the model it is sent, %", "its own after training, %", "less it [95 %]")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.figures import COLOURS, Curve, colours, cut_off, later_scale, mean_curve
-from fedssd.report.paired import pair
-from fedssd.report.plots import Page, Plot, drawn, seeds
-from fedssd.report.records import Record
 from fedssd.report.wording import interval
+from fedssd.reports.charts import COLOURS, Curve, colours, cut_off, later_scale, mean_curve
+from fedssd.reports.drawings import Page, Plot, drawn, seeds
+from fedssd.reports.records import Record
+from fedssd.reports.statistics import pair
 
 Line = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Record]]  # by the name a line in the figure has

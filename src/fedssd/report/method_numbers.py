@@ -11,11 +11,11 @@ from typing import Any
 
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.lines import head_with, heads_beside, own_head
-from fedssd.report.markdown import table
-from fedssd.report.paired import pair
-from fedssd.report.tables import BASELINE
 from fedssd.report.wording import interval
+from fedssd.reports.comparison import BASELINE
+from fedssd.reports.grouping import head_with, heads_beside, own_head
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import pair
 from fedssd.runs.read import read_files
 from fedssd.runs.repeats import newest_last
 

@@ -12,12 +12,12 @@ from statistics import fmean, stdev
 
 from fedssd.experiment.cells import Cell, Place, cells_of, fedavg_of, places_of
 from fedssd.experiment.paper import Experiment, Published
-from fedssd.report.figures import NAMES as PAPER_NAMES
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival, pair
-from fedssd.report.records import Record, read
-from fedssd.report.tables import BASELINE, Reached, first_reaching, reached
 from fedssd.report.wording import interval
+from fedssd.reports.charts import NAMES as PAPER_NAMES
+from fedssd.reports.comparison import BASELINE, Reached, first_reaching, reached
+from fedssd.reports.markdown import table
+from fedssd.reports.records import Record, read
+from fedssd.reports.statistics import Rival, pair
 
 FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}

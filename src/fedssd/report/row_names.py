@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fedssd.experiment.study.design import OURS, Design, label
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report.figures import NAMES
+from fedssd.reports.charts import NAMES
 
 
 def titles(design: Design) -> dict[str, str]:

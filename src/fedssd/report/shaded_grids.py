@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedssd.report.svg import sheet, text
+from fedssd.reports.svg import sheet, text
 
 PANEL, SPACE, LEFT, TOP, BOTTOM = 260.0, 56.0, 48.0, 46.0, 72.0
 NOTE, LETTER = 26.0, 7.5  # the height of a note above all panels, and the width of its letters at most

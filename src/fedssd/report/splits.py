@@ -9,10 +9,10 @@ from statistics import fmean
 
 from fedssd.experiment.cells import Place, fedavg_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
-from fedssd.report.markdown import table
-from fedssd.report.paired import pair
-from fedssd.report.records import read
 from fedssd.report.wording import counted, spread
+from fedssd.reports.markdown import table
+from fedssd.reports.records import read
+from fedssd.reports.statistics import pair
 
 LOOKED_AT = range(5)  # seeds of the split, as many as were compared before one was picked
 

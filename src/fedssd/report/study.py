@@ -19,9 +19,9 @@ from fedssd.report.advice import advice
 from fedssd.report.answer import STAND_IN, answer, short_answer
 from fedssd.report.appearance import appearance
 from fedssd.report.evidence import Evidence
-from fedssd.report.markdown import table
-from fedssd.report.records import Record
 from fedssd.report.wording import NOT_RUN, code, spread
+from fedssd.reports.markdown import table
+from fedssd.reports.records import Record
 
 
 class Page(Evidence):

@@ -9,12 +9,12 @@ from fedssd.experiment.paper import Column
 from fedssd.experiment.study.design import OURS, THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.report.evidence import Evidence
-from fedssd.report.figures import NAMES
-from fedssd.report.markdown import table
-from fedssd.report.paired import pair
 from fedssd.report.reproduction import FAR_OFF
 from fedssd.report.row_names import titles
 from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, leads_on, listed, spread
+from fedssd.reports.charts import NAMES
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import pair
 
 
 def profile(evidence: Evidence) -> str:

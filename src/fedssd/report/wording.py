@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from fedssd.report.paired import Rival
+from fedssd.reports.statistics import Rival
 
 NOT_RUN = "not run yet"
 CHANCE = 0.05  # that a 95 % interval leaves out a zero which is true

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fedssd.report.figures import Scale, nice_ticks, spaced
-from fedssd.report.svg import sheet, text
+from fedssd.reports.charts import Scale, nice_ticks, spaced
+from fedssd.reports.svg import sheet, text
 from fedssd.theory.measure import RoundMeasure
 from fedssd.theory.report import counts, judge
 from fedssd.theory.theorem import FORMS

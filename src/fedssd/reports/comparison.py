@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, Protocol
 
-from fedssd.report import gains, markdown
-from fedssd.report.paired import Rival, pair, student_t
+from fedssd.reports import gains, markdown
+from fedssd.reports.statistics import Rival, pair, student_t
 
 BASELINE = "fedavg"
 WIDTH = 100  # columns of a terminal; what is wider goes on below

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedssd.cli import main
-from fedssd.report.records import look
+from fedssd.reports.records import look
 from fedssd.runs.read import HEADER, ROUND, SUMMARY, is_finished
 from fedssd.sweeps.cache import finished_cells
 

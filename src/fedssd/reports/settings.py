@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedssd.report.lines import TASK, Values, halves_of, head_of, heads_beside, name_lines, recipe_of, training_of
-from fedssd.report.records import Record
-from fedssd.report.tables import BASELINE
+from fedssd.reports.comparison import BASELINE
+from fedssd.reports.grouping import TASK, Values, halves_of, head_of, heads_beside, name_lines, recipe_of, training_of
+from fedssd.reports.records import Record
 
 OWN = -1  # each seed has a split of its own
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from fedssd.report.figures import NAMES
-from fedssd.report.markdown import table
-from fedssd.report.paired import Rival
+from fedssd.reports.charts import NAMES
+from fedssd.reports.markdown import table
+from fedssd.reports.statistics import Rival
 
 HEADS = ("method", "accuracy %", "yours less it, points", "95 % interval", "seeds")
 

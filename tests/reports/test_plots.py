@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from fedssd.cli import main
-from fedssd.report import paper
-from fedssd.report.content import setting_content
-from fedssd.report.records import collect
-from fedssd.report.settings import settings
+from fedssd.reports import plots
+from fedssd.reports.page import setting_content
+from fedssd.reports.records import collect
+from fedssd.reports.settings import settings
 
 
 def test_figures_are_png_and_pdf_sized_for_a_column(real_runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    written = paper.write_figures([real_runs / "first"], tmp_path / "figures")
-    assert {file.stem for file in written} == set(paper.FIGURES)
+    written = plots.write_figures([real_runs / "first"], tmp_path / "figures")
+    assert {file.stem for file in written} == set(plots.FIGURES)
     for file in written:
         head = file.read_bytes()[:24]
         assert head.startswith(b"\x89PNG" if file.suffix == ".png" else b"%PDF")
         if file.suffix == ".png":
             width = int.from_bytes(head[16:20], "big")
-            assert 0.7 * paper.COLUMN * 300 < width <= 1.03 * paper.COLUMN * 300  # dots at 300 an inch, margins cut
+            assert 0.7 * plots.COLUMN * 300 < width <= 1.03 * plots.COLUMN * 300  # dots at 300 an inch, margins cut
 
 
 def test_no_two_lines_of_a_figure_look_alike_and_fedssd_s_best_is_shown_beside_fedavg(
@@ -40,12 +40,12 @@ def test_no_two_lines_of_a_figure_look_alike_and_fedssd_s_best_is_shown_beside_f
             tmp_path / f"{number:02}", "fedssd", 0, [0.4, 0.9 - abs(number - 8) / 100], {"options": options}, **seen
         )
     (setting,) = settings(collect([tmp_path]))
-    content = paper._told_apart(setting_content(setting))
-    figure = paper.FIGURES["curves-global"](content)
+    content = plots._told_apart(setting_content(setting))
+    figure = plots.FIGURES["curves-global"](content)
     assert figure is not None
     lines = figure.axes[0].get_lines()
     assert len(lines) == len({(line.get_color(), line.get_linestyle()) for line in lines}) == 16
-    confusion = paper.FIGURES["confusion"](content)
+    confusion = plots.FIGURES["confusion"](content)
     assert confusion is not None
     titles = [axes.get_title() for axes in confusion.axes]
     assert titles == [
@@ -69,13 +69,13 @@ def test_the_command_says_how_many_figures_are_where(
 @pytest.mark.parametrize("names", [["FedAvg"], ["FedAvg", "MOON"] * 5, ["FedSSD m_max=0.03 square=outside", "mse"] * 4])
 def test_names_of_lines_stand_below_and_within_the_column(names: list[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    figure, ((axes,),) = paper._sheet()
+    figure, ((axes,),) = plots._sheet()
     alone = figure.get_figheight()
     for name in names:
         axes.plot([0, 1], [0, 1], label=name)
-    paper._labelled(figure, axes, "round", "accuracy")
-    paper._save(figure, tmp_path / "lines")
-    assert int.from_bytes((tmp_path / "lines.png").read_bytes()[16:20], "big") <= 1.03 * paper.COLUMN * 300
+    plots._labelled(figure, axes, "round", "accuracy")
+    plots._save(figure, tmp_path / "lines")
+    assert int.from_bytes((tmp_path / "lines.png").read_bytes()[16:20], "big") <= 1.03 * plots.COLUMN * 300
     box, picture = figure.legends[0].get_window_extent(), axes.get_tightbbox()
     assert box.y1 <= picture.y0  # no name on a line
     assert figure.get_figheight() > alone
@@ -84,7 +84,7 @@ def test_names_of_lines_stand_below_and_within_the_column(names: list[str], tmp_
 def test_without_matplotlib_one_line_says_what_to_install(
     real_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(paper, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
     page = tmp_path / "report.html"
     assert main(["report", str(real_runs / "first"), "--figures", "--out", str(page)]) == 2
     assert capsys.readouterr().err == "fedssd: figures need matplotlib: pip install 'fedssd[figures]'\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError
-from fedssd.report.content import Content, setting_content
-from fedssd.report.figures import Curve, worth_seeing
-from fedssd.report.records import collect
-from fedssd.report.settings import settings
+from fedssd.reports.charts import Curve, worth_seeing
+from fedssd.reports.page import Content, setting_content
+from fedssd.reports.records import collect
+from fedssd.reports.settings import settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

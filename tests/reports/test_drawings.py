@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedssd.report.figures import HEIGHT, LETTER, Curve, cut_off, later_scale, value_scale
-from fedssd.report.plots import Page, Plot, drawn, seeds
+from fedssd.reports.charts import HEIGHT, LETTER, Curve, cut_off, later_scale, value_scale
+from fedssd.reports.drawings import Page, Plot, drawn, seeds
 
 pytestmark = pytest.mark.quick
 

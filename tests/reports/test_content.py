@@ -10,11 +10,11 @@ import pytest
 
 from fedssd.errors import UserError
 from fedssd.methods.registry import LOCALS
-from fedssd.report.content import setting_content
-from fedssd.report.html import LARGEST, report, write_report
-from fedssd.report.lines import HEADED
-from fedssd.report.records import collect
-from fedssd.report.settings import once_per_seed, settings
+from fedssd.reports.grouping import HEADED
+from fedssd.reports.html import LARGEST, report, write_report
+from fedssd.reports.page import setting_content
+from fedssd.reports.records import collect
+from fedssd.reports.settings import once_per_seed, settings
 
 pytestmark = pytest.mark.quick
 Write = Callable[..., Path]

@@ -9,9 +9,9 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from fedssd.report.content import Content, setting_content
-from fedssd.report.records import Record, collect
-from fedssd.report.settings import Setting, settings
+from fedssd.reports.page import Content, setting_content
+from fedssd.reports.records import Record, collect
+from fedssd.reports.settings import Setting, settings
 
 LARGEST = 6_000_000  # bytes of a page
 THINNED = 64  # where a page is still too large with every so many rounds, nothing more can be left out
@@ -59,4 +59,4 @@ def _page(found: Sequence[Setting], title: str, every: int, paired: Content | No
 
 
 def _asset(name: str) -> str:
-    return (resources.files("fedssd.report") / "page" / name).read_text(encoding="utf-8")
+    return (resources.files("fedssd.reports") / "page" / name).read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from fedssd.report.paired import LEVEL, Rival, holm
+from fedssd.reports.statistics import LEVEL, Rival, holm
 
 Gains = Mapping[str, Rival]  # by method, FedAvg being the rival
 HEADING = ("gain over FedAvg, points", "[95 % interval], paired by seed")

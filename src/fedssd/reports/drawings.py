@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fedssd.report.figures import AXIS, HEIGHT, PANEL, TOP, Curve, Scale, document, panel, room_for
-from fedssd.report.svg import text
+from fedssd.reports.charts import AXIS, HEIGHT, PANEL, TOP, Curve, Scale, document, panel, room_for
+from fedssd.reports.svg import text
 
 ACROSS = 2
 DOWN = HEIGHT - TOP + 40  # from one row to the next

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from fedssd.report.paired import Rival, holm, pair, student_t
-from fedssd.report.paired_table import as_content, as_csv, as_latex, as_markdown, as_text
+from fedssd.reports.paired_table import as_content, as_csv, as_latex, as_markdown, as_text
+from fedssd.reports.statistics import Rival, holm, pair, student_t
 
 pytestmark = pytest.mark.quick
 

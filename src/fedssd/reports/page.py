@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.figures import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
-from fedssd.report.lines import halves_of, head_of, pair_name
-from fedssd.report.records import Record
-from fedssd.report.settings import OWN, Setting, once_per_seed
-from fedssd.report.tables import cells, headings, remarks, tabulate
+from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
+from fedssd.reports.comparison import cells, headings, remarks, tabulate
+from fedssd.reports.grouping import halves_of, head_of, pair_name
+from fedssd.reports.records import Record
+from fedssd.reports.settings import OWN, Setting, once_per_seed
 from fedssd.runs.repeats import RULE
 
 Content = dict[str, Any]

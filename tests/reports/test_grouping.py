@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fedssd.report.content import DRAWN, setting_content
-from fedssd.report.records import collect
-from fedssd.report.settings import Setting, settings
+from fedssd.reports.page import DRAWN, setting_content
+from fedssd.reports.records import collect
+from fedssd.reports.settings import Setting, settings
 
 pytestmark = pytest.mark.quick
 BASE = {"m_max": 0.5, "floor": 0.1}

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.core.contract import Local, Server
-from fedssd.experiment.footprint import MODEL, Footprint, Traffic, bytes_of, footprint
 from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
 from fedssd.methods.shipped import shipped_options
-from fedssd.report.tables import BASELINE
+from fedssd.reports.comparison import BASELINE
+from fedssd.reports.footprint import MODEL, Footprint, Traffic, bytes_of, footprint
 
 Facts = dict[str, Any]
 COSTS = "results/cost/cpu.json"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from browser import PROGRAM, Browser
 
-from fedssd.report.html import write_report
-from fedssd.report.paired import pair
-from fedssd.report.paired_table import as_content
+from fedssd.reports.html import write_report
+from fedssd.reports.paired_table import as_content
+from fedssd.reports.statistics import pair
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome on this machine")
 

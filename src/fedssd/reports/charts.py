@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from fedssd.report.svg import sheet, text
-from fedssd.report.tables import Outcome
+from fedssd.reports.comparison import Outcome
+from fedssd.reports.svg import sheet, text
 
 HEIGHT = 450
 TOP, BOTTOM = 104, 52  # above and below the panels

@@ -13,9 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedssd.report.figures import learning_curves, nice_ticks, spaced
-from fedssd.report.records import read
-from fedssd.report.tables import (
+from fedssd.reports.charts import learning_curves, nice_ticks, spaced
+from fedssd.reports.comparison import (
     COLUMNS,
     Row,
     Table,
@@ -28,6 +27,7 @@ from fedssd.report.tables import (
     remarks,
     tabulate,
 )
+from fedssd.reports.records import read
 
 pytestmark = pytest.mark.quick
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedssd.experiment.recipe import MACHINE, Recipe
-from fedssd.report.records import Record
-from fedssd.report.tables import BASELINE
+from fedssd.reports.comparison import BASELINE
+from fedssd.reports.records import Record
 
 # What makes a task, beside the split; everything else is how it is tackled.
 TASK = (

@@ -1,0 +1,1 @@
+"""What finished runs show: tables, charts and a page."""
