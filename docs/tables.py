@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))  # the tables are those of this checkout
 
 if TYPE_CHECKING:
-    from fedssd.report.method_numbers import Line
-    from fedssd.report.study import Page
+    from fedssd.experiment.report.method_numbers import Line
+    from fedssd.experiment.report.study import Page
 
 SEEDS = range(10)  # as many as anybody has run
 FIGURE_SEEDS = range(3)  # as many as `fedssd reproduce` has unless told otherwise
@@ -40,14 +40,14 @@ def table(kind: str, name: str) -> str:
     if kind == "table":
         return (ROOT / name).read_text(encoding="utf-8")
     if kind == "numbers":
-        from fedssd.report.method_numbers import numbers_of
+        from fedssd.experiment.report.method_numbers import numbers_of
 
         return numbers_of(name, lines())
     if kind == "study":
         return study().blocks[name]()
     from fedssd.experiment.paper import EXPERIMENTS
-    from fedssd.report import kept, learnt, splits
-    from fedssd.report.reproduction import section
+    from fedssd.experiment.report import kept, learnt, splits
+    from fedssd.experiment.report.reproduction import section
 
     besides = {"kept": kept.section, "learnt": learnt.section, "splits": splits.section}
     if name in besides:
@@ -58,7 +58,7 @@ def table(kind: str, name: str) -> str:
 @cache
 def lines() -> list[Line]:
     """What results/ holds of each method, read once for all pages; what the study varies is on its own page."""
-    from fedssd.report.method_numbers import lines_of
+    from fedssd.experiment.report.method_numbers import lines_of
 
     return lines_of(ROOT / "results", besides=ROOT / "results" / "study")
 
@@ -66,10 +66,10 @@ def lines() -> list[Line]:
 @cache
 def study() -> Page:
     """The study with all runs of results/; what was chosen before stands while they do not say otherwise."""
+    from fedssd.experiment.report.study import Page
     from fedssd.experiment.study.chosen import load_chosen
     from fedssd.experiment.study.parts import Study
     from fedssd.experiment.study.results import Results
-    from fedssd.report.study import Page
 
     return Page(Study(chosen=load_chosen()), Results([ROOT / "results"]))
 
@@ -86,7 +86,7 @@ def figures() -> dict[str, str]:
     """The paper's figures of runs, as `fedssd reproduce` draws them; those of which all settings have run."""
     from fedssd.experiment.cells import places_of
     from fedssd.experiment.paper import EXPERIMENTS
-    from fedssd.report import figure_data, figure_pictures
+    from fedssd.experiment.report import figure_data, figure_pictures
 
     found = {}
     for name, draw in figure_pictures.OF_RUNS.items():

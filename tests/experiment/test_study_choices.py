@@ -11,6 +11,7 @@ from told import Says, Told, flat, nothing, tuned
 from fedssd.errors import UserError
 from fedssd.experiment.paper import SMALL_ROUNDS, recipe_file
 from fedssd.experiment.recipe import load_recipe
+from fedssd.experiment.report.study import Page
 from fedssd.experiment.study import chosen as chosen_file
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Design, label
@@ -18,7 +19,6 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, COLUMNS
 from fedssd.methods.shipped import shipped_options
-from fedssd.report.study import Page
 
 
 @pytest.mark.quick

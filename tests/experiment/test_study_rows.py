@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from told import Says, Told, nothing, page
 
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.row_names import named
+from fedssd.experiment.report.study import Page
 from fedssd.experiment.study.design import PARTS, Design, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, COLUMNS
-from fedssd.report.evidence import Evidence
-from fedssd.report.row_names import named
-from fedssd.report.study import Page
 from fedssd.reports.statistics import Rival
 
 Place = tuple[str, ...]

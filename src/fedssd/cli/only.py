@@ -55,14 +55,14 @@ def check(study: Study, part: str, only: Sequence[str]) -> None:
 
 
 def _having(only: Sequence[str], trials: dict[str, list[Trial]], study: Study) -> list[str]:
-    from fedssd.report.row_names import named
+    from fedssd.experiment.report.row_names import named
 
     return [one for one, found in trials.items() if named(only, found, study.design, any_strength=True)]
 
 
 def _known(trials: Sequence[Trial]) -> list[str]:
     """The groups of these trials, columns as the page calls them."""
-    from fedssd.report.row_names import group_shown
+    from fedssd.experiment.report.row_names import group_shown
 
     return list(dict.fromkeys(group_shown(trial.group) for trial in trials))
 
@@ -73,7 +73,7 @@ def _said(only: Sequence[str]) -> str:
 
 def chosen(study: Study, part: str, results: Results, only: Sequence[str]) -> Chosen:
     """What a part has to run, or of that what goes by these names, and what its rows compare it with."""
-    from fedssd.report.row_names import named
+    from fedssd.experiment.report.row_names import named
 
     trials = study.trials(part, results)
     if not only:  # what rows are compared with is of the same part, but for FedAvg beside the best compositions

@@ -75,7 +75,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _listed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each, in columns; what is named first, then what it is compared with."""
-    from fedssd.report.row_names import group_shown
+    from fedssd.experiment.report.row_names import group_shown
 
     cells = [
         [

@@ -151,7 +151,7 @@ def _cells(
 
 
 def _is_table(experiment: Experiment) -> bool:
-    from fedssd.report import figure_data
+    from fedssd.experiment.report import figure_data
 
     return experiment.name not in ("figure-distribution", *figure_data.OF_RUNS)
 
@@ -180,7 +180,7 @@ def _changes(args: argparse.Namespace) -> dict[str, str]:
 
 def _only(name: str, found: Mapping[str, Sequence[Place]]) -> dict[str, list[Place]]:
     """That column wherever it is, by its recipe's name or its title."""
-    from fedssd.report.row_names import plain
+    from fedssd.experiment.report.row_names import plain
 
     wanted = plain(name)
     chosen = {
@@ -208,7 +208,7 @@ def _methods(text: str | None, wanted: Sequence[Experiment]) -> list[str] | None
 
 def _of_clients(wanted: Sequence[str], done: Mapping[str, Path], seeds: Sequence[int]) -> dict[str, str]:
     """What two of the paper's figures say of one client each, as tables, where these experiments have runs for them."""
-    from fedssd.report import kept, learnt
+    from fedssd.experiment.report import kept, learnt
 
     titles = {
         "client-8.md": ("What client 8 keeps of the global model", kept.section, {"table1", "table3"}),
@@ -234,8 +234,8 @@ def _write(
 ) -> list[Path]:
     """The tables as Markdown, CSV and LaTeX; figures as SVG, and the numbers behind them."""
     from fedssd.experiment.cells import split_counts
-    from fedssd.report import figure_data, figure_pictures, reproduction
-    from fedssd.report.shaded_grids import split_picture
+    from fedssd.experiment.report import figure_data, figure_pictures, reproduction
+    from fedssd.experiment.report.shaded_grids import split_picture
 
     texts: dict[str, str] = {}
     for experiment in wanted:

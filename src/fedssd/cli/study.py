@@ -26,9 +26,9 @@ OF_TABLES = ("dataset", "methods", "figures")  # flags of the paper's tables, wi
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there of a part or of all, run what is not, and write what it comes to."""
+    from fedssd.experiment.report.study import Page, departs, write_study
     from fedssd.experiment.reproduce import alone
     from fedssd.experiment.study.results import Results
-    from fedssd.report.study import Page, departs, write_study
 
     for flag in OF_TABLES:
         if getattr(args, flag):

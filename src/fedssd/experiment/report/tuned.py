@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedssd.experiment.paper import Column
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.reproduction import FAR_OFF
+from fedssd.experiment.report.row_names import titles
+from fedssd.experiment.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, leads_on, listed, spread
 from fedssd.experiment.study.design import OURS, THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report.evidence import Evidence
-from fedssd.report.reproduction import FAR_OFF
-from fedssd.report.row_names import titles
-from fedssd.report.wording import NOT_RUN, any_run, chosen_mark, code, interval, leads_on, listed, spread
 from fedssd.reports.charts import NAMES
 from fedssd.reports.markdown import table
 from fedssd.reports.statistics import pair

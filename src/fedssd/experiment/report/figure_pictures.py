@@ -11,8 +11,8 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.figure_data import CLIENT, Matrix, Titled, matrices_of
-from fedssd.report.shaded_grids import Grid, grids
+from fedssd.experiment.report.figure_data import CLIENT, Matrix, Titled, matrices_of
+from fedssd.experiment.report.shaded_grids import Grid, grids
 from fedssd.reports.charts import (
     AXIS,
     BOTTOM,

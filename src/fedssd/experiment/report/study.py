@@ -10,16 +10,16 @@ from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import Column
+from fedssd.experiment.report import by_round, departures, mechanism, tuned
+from fedssd.experiment.report.advice import advice
+from fedssd.experiment.report.answer import STAND_IN, answer, short_answer
+from fedssd.experiment.report.appearance import appearance
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.wording import NOT_RUN, code, spread
 from fedssd.experiment.study.design import OURS, PARTS, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report import by_round, departures, mechanism, tuned
-from fedssd.report.advice import advice
-from fedssd.report.answer import STAND_IN, answer, short_answer
-from fedssd.report.appearance import appearance
-from fedssd.report.evidence import Evidence
-from fedssd.report.wording import NOT_RUN, code, spread
 from fedssd.reports.markdown import table
 from fedssd.reports.records import Record
 

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from fedssd.experiment.cells import places_of
 from fedssd.experiment.paper import EXPERIMENTS
-from fedssd.report.figure_data import runs_of
-from fedssd.report.wording import interval, spread
+from fedssd.experiment.report.figure_data import runs_of
+from fedssd.experiment.report.wording import interval, spread
 from fedssd.reports.markdown import table
 from fedssd.reports.records import Record
 from fedssd.reports.statistics import pair

@@ -8,14 +8,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
+from fedssd.experiment.report import mechanism
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.row_names import strength
+from fedssd.experiment.report.tuned import until_reported
+from fedssd.experiment.report.wording import NOT_RUN, interval, leads, listed, rounds_of, seeds_of, spread
 from fedssd.experiment.study.design import OURS
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report import mechanism
-from fedssd.report.evidence import Evidence
-from fedssd.report.row_names import strength
-from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, interval, leads, listed, rounds_of, seeds_of, spread
 from fedssd.reports import statistics
 from fedssd.reports.charts import COLOURS, Curve, global_accuracy, mean_curve, value_scale
 from fedssd.reports.drawings import Page, Plot, drawn, seeds

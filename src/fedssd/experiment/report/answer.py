@@ -8,14 +8,11 @@ from statistics import fmean
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.profiles import printed_strengths
-from fedssd.experiment.study.design import OURS, THEIRS, label
-from fedssd.experiment.study.results import LATE
-from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report.appearance import who_holds
-from fedssd.report.by_round import said_of_digits
-from fedssd.report.evidence import Best, Evidence
-from fedssd.report.row_names import strength
-from fedssd.report.wording import (
+from fedssd.experiment.report.appearance import who_holds
+from fedssd.experiment.report.by_round import said_of_digits
+from fedssd.experiment.report.evidence import Best, Evidence
+from fedssd.experiment.report.row_names import strength
+from fedssd.experiment.report.wording import (
     NOT_RUN,
     clear_of,
     code,
@@ -34,6 +31,9 @@ from fedssd.report.wording import (
     stands_on,
     told_apart,
 )
+from fedssd.experiment.study.design import OURS, THEIRS, label
+from fedssd.experiment.study.results import LATE
+from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.reports.markdown import table
 from fedssd.reports.statistics import Rival
 

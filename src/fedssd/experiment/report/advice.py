@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
+from fedssd.experiment.report.departures import UNSTEADY, explained, known_departures, less_the_base, says
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.tuned import until_reported
+from fedssd.experiment.report.wording import NOT_RUN, clear_of, code, interval, seeds_of
 from fedssd.experiment.study.design import THEIRS, Changes, Tuned
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report.departures import UNSTEADY, explained, known_departures, less_the_base, says
-from fedssd.report.evidence import Evidence
-from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, clear_of, code, interval, seeds_of
 from fedssd.reports.markdown import table
 from fedssd.reports.statistics import Rival
 

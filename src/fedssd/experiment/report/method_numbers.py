@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
+from fedssd.experiment.report.wording import interval
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.report.wording import interval
 from fedssd.reports.comparison import BASELINE
 from fedssd.reports.grouping import head_with, heads_beside, own_head
 from fedssd.reports.markdown import table

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from told import Told, page
 
+from fedssd.experiment.report.advice import advice
+from fedssd.experiment.report.answer import answer, short_answer
+from fedssd.experiment.report.study import Page
+from fedssd.experiment.report.wording import NOT_RUN
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report.advice import advice
-from fedssd.report.answer import answer, short_answer
-from fedssd.report.study import Page
-from fedssd.report.wording import NOT_RUN
 
 pytestmark = pytest.mark.quick
 

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from told import Told, page
 
+from fedssd.experiment.report.answer import answer, short_answer
+from fedssd.experiment.report.study import Page
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report.answer import answer, short_answer
-from fedssd.report.study import Page
 
 pytestmark = pytest.mark.quick
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from fedssd.experiment.cells import Place, fedavg_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
-from fedssd.report.wording import counted, spread
+from fedssd.experiment.report.wording import counted, spread
 from fedssd.reports.markdown import table
 from fedssd.reports.records import read
 from fedssd.reports.statistics import pair

@@ -11,7 +11,7 @@ from told import T2
 
 from fedssd.experiment.cells import cells_of, places_of
 from fedssd.experiment.paper import EXPERIMENTS
-from fedssd.report import learnt
+from fedssd.experiment.report import learnt
 
 pytestmark = pytest.mark.quick
 

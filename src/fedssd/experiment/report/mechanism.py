@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from fedssd.report.wording import interval
+from fedssd.experiment.report.wording import interval
 from fedssd.reports.charts import COLOURS, Curve, colours, cut_off, later_scale, mean_curve
 from fedssd.reports.drawings import Page, Plot, drawn, seeds
 from fedssd.reports.records import Record

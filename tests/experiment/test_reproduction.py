@@ -13,7 +13,7 @@ import pytest
 
 from fedssd.experiment.cells import cells_of, places_of
 from fedssd.experiment.paper import ABLATION, EXPERIMENTS, Published
-from fedssd.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
+from fedssd.experiment.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
 from fedssd.reports.statistics import pair
 from fedssd.sweeps.cache import finished_cells
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedssd.experiment.cells import cells_of, places_of
 from fedssd.experiment.paper import EXPERIMENTS
-from fedssd.report import kept
+from fedssd.experiment.report import kept
 
 pytestmark = pytest.mark.quick
 

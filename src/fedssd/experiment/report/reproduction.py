@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 
 from fedssd.experiment.cells import Cell, Place, cells_of, fedavg_of, places_of
 from fedssd.experiment.paper import Experiment, Published
-from fedssd.report.wording import interval
+from fedssd.experiment.report.wording import interval
 from fedssd.reports.charts import NAMES as PAPER_NAMES
 from fedssd.reports.comparison import BASELINE, Reached, first_reaching, reached
 from fedssd.reports.markdown import table

@@ -12,8 +12,8 @@ from statistics import fmean
 
 from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
-from fedssd.report.figure_data import CLIENT, Matrix, matrices_of
-from fedssd.report.wording import interval, spread
+from fedssd.experiment.report.figure_data import CLIENT, Matrix, matrices_of
+from fedssd.experiment.report.wording import interval, spread
 from fedssd.reports.charts import NAMES
 from fedssd.reports.markdown import table
 from fedssd.reports.records import Record, read

@@ -11,7 +11,7 @@ from told import T2
 
 from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import EXPERIMENTS
-from fedssd.report import splits
+from fedssd.experiment.report import splits
 
 pytestmark = pytest.mark.quick
 

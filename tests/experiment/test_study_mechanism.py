@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 import pytest
 from told import T2, Told
 
+from fedssd.experiment.report import mechanism
+from fedssd.experiment.report.answer import answer
+from fedssd.experiment.report.study import Page
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report import mechanism
-from fedssd.report.answer import answer
-from fedssd.report.study import Page
 from fedssd.reports.records import read
 
 pytestmark = pytest.mark.quick

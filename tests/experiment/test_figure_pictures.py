@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedssd.report.figure_pictures import by_class, confusion, forgetting
-from fedssd.report.shaded_grids import LEFT, PANEL, TOP, split_picture
+from fedssd.experiment.report.figure_pictures import by_class, confusion, forgetting
+from fedssd.experiment.report.shaded_grids import LEFT, PANEL, TOP, split_picture
 from fedssd.reports.records import Record, read
 
 Write = Callable[..., Path]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from told import T2, Told, confirmed, page
 
+from fedssd.experiment.report.answer import answer, short_answer
+from fedssd.experiment.report.study import Page, departs
+from fedssd.experiment.report.wording import NOT_RUN
 from fedssd.experiment.study.design import label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report.answer import answer, short_answer
-from fedssd.report.study import Page, departs
-from fedssd.report.wording import NOT_RUN
 
 pytestmark = pytest.mark.quick
 

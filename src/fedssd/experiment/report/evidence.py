@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import MACHINE
+from fedssd.experiment.report import mechanism
+from fedssd.experiment.report.row_names import titles
 from fedssd.experiment.study.design import OURS, THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.report import mechanism
-from fedssd.report.row_names import titles
 from fedssd.reports.comparison import Reached, first_reaching, reached
 from fedssd.reports.records import Record, read
 from fedssd.reports.statistics import Rival, pair

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.tuned import until_reported
+from fedssd.experiment.report.wording import NOT_RUN, code, counted, holds, interval, listed, seeds_of, spread
 from fedssd.experiment.study.design import OURS, THEIRS
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import Settled
-from fedssd.report.evidence import Evidence
-from fedssd.report.tuned import until_reported
-from fedssd.report.wording import NOT_RUN, code, counted, holds, interval, listed, seeds_of, spread
 from fedssd.reports.markdown import table
 from fedssd.reports.statistics import Rival, pair
 

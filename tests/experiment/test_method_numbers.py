@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.report.method_numbers import lines_of, numbers_of
+from fedssd.experiment.report.method_numbers import lines_of, numbers_of
 
 pytestmark = pytest.mark.quick
 PLAIN = {"augment": "none"}

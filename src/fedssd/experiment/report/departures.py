@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.wording import NOT_RUN, code, counted, interval, rounds_of, spread, verdict
 from fedssd.experiment.study.design import OURS, THEIRS, Changes, Choice, label
 from fedssd.experiment.study.trial import Trial
-from fedssd.report.evidence import Evidence
-from fedssd.report.wording import NOT_RUN, code, counted, interval, rounds_of, spread, verdict
 from fedssd.reports.markdown import table
 from fedssd.reports.statistics import Rival, pair
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from told import T2
 
-from fedssd.report.row_names import plain
-from fedssd.report.wording import (
+from fedssd.experiment.report.row_names import plain
+from fedssd.experiment.report.wording import (
     NOT_RUN,
     clear_of,
     fedssd_at,

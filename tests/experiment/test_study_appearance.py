@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from told import T2, Told, page
 
+from fedssd.experiment.report.answer import answer
+from fedssd.experiment.report.appearance import appearance
+from fedssd.experiment.report.departures import UNSTEADY
+from fedssd.experiment.report.study import Page
+from fedssd.experiment.report.wording import NOT_RUN
 from fedssd.experiment.study.design import label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.report.answer import answer
-from fedssd.report.appearance import appearance
-from fedssd.report.departures import UNSTEADY
-from fedssd.report.study import Page
-from fedssd.report.wording import NOT_RUN
 
 pytestmark = pytest.mark.quick
 HOME = "table1-cifar10"  # for which the paper prints 73.38 - 70.49 = +2.89
