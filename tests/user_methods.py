@@ -10,7 +10,7 @@ import torch
 
 from fedssd.core.contract import Local
 from fedssd.methods.custom import load_local
-from fedssd.methods.trial import Setting, try_local
+from fedssd.methods.dry_run import Setting, try_local
 
 DIGITS = Setting((1, 8, 8), 10, torch.float32)
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedssd.cli import places
+from fedssd.cli import output
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.flags import add_speech_flags
 from fedssd.cli.missing import run_missing, tracking
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     if wanted == []:
         raise UsageError(f"fedssd bench: --against expects at least one method, got {args.against!r}")
     if args.results is not None and not args.results.is_dir():
-        why = places.not_a_folder(args.results)
+        why = output.not_a_folder(args.results)
         raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
     method = with_paths(args.method)
     base = bench.base_recipe(args.dataset, method, _options(args.set))
@@ -83,8 +83,8 @@ def main(args: argparse.Namespace) -> int:
     cells = bench.own_cells(base, range(count))
     bench.refuse_other_splits(bench.origins(cells), others)
     name = method.rsplit(":", 1)[-1]
-    usual = places.unused(places.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, method))
-    out = places.shared(args.out or usual)
+    usual = output.unused(output.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, method))
+    out = output.shared(args.out or usual)
     track = tracking(args.track, out)
     with alone(out):
         there = out / bench.fingerprint(method)  # runs of this very content: what it was before counts for nothing

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, places
+from fedssd.cli import flags, output
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
 from fedssd.cli.report import leave_report
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     workers = whole("compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
     recipe = load_recipe(args.recipe, given, methods, args.profile)
-    out = (places.resumable if args.resume else places.choose)(args.out, "compare", recipe.data)
+    out = (output.resumable if args.resume else output.choose)(args.out, "compare", recipe.data)
     following = next_command(args.recipe, flags.with_profile(given, args), recipe, methods, seeds)
     return train(recipe, methods, seeds, workers, out, args, args.resume, following)
 
@@ -82,13 +82,13 @@ def train(
     from fedssd.runs.tracking import tracked, tracker
     from fedssd.sweeps.grid import compare
 
-    opening = f"{places.many(len(methods), 'method')} × {places.many(len(seeds), 'seed')}"
+    opening = f"{output.many(len(methods), 'method')} × {output.many(len(seeds), 'seed')}"
     said = opened(f"{opening} on {setting(recipe)}", recipe, methods)
     try:
         with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
             results = compare(recipe, methods, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
-        raise places.interrupted(error, out) from None
+        raise output.interrupted(error, out) from None
     table = tabulate(results)
     write(out, table, results, recipe)
     leave_report(out, f"{opening} on {setting(recipe)}", args.quiet)
@@ -157,4 +157,4 @@ def next_command(
         words += ["--methods", ",".join(methods)]
     if ",".join(map(str, seeds)) != SEEDS:
         words += ["--seeds", ",".join(map(str, seeds))]
-    return f"{places.program()} {shlex.join(words)}"
+    return f"{output.program()} {shlex.join(words)}"

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, places
+from fedssd.cli import flags, output
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
@@ -145,8 +145,8 @@ def _init(args: argparse.Namespace) -> int:
         given["server-data"] = str(Path(given["server-data"]).resolve())
     settings: Settings = settings_of(given)
     write_app(args.app, recipe, settings)
-    program = places.program()
-    print(f"wrote a Flower app for {recipe.method} with {places.many(recipe.clients, 'client')} to {args.app}/")
+    program = output.program()
+    print(f"wrote a Flower app for {recipe.method} with {output.many(recipe.clients, 'client')} to {args.app}/")
     app = shlex.quote(str(args.app))
     if settings.server_data:
         print("next:    keys, a SuperLink and nodes with samples of their own, then `flwr run`: see docs/federation.md")
@@ -171,7 +171,7 @@ def _up(args: argparse.Namespace) -> int:
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
-    program, app = places.program(), shlex.quote(str(args.app))
+    program, app = output.program(), shlex.quote(str(args.app))
     fewer = args.nodes is not None and args.nodes < trial.recipe.clients
     minimum = f" --min-nodes {args.nodes}" if fewer else ""  # the others would be waited for in vain
     print(f"next:    {program} federation run {app}{minimum}")
@@ -213,7 +213,7 @@ def _run(args: argparse.Namespace) -> int:
         print(json.dumps(summary))
         return 0
     reached = f"global accuracy {100 * summary['final']['acc']:.2f} % after " if "final" in summary else ""
-    print(f"{reached}{places.many(summary['rounds'], 'round')}")
+    print(f"{reached}{output.many(summary['rounds'], 'round')}")
     print(f"results: {folder}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
     return 0
 
@@ -221,14 +221,14 @@ def _run(args: argparse.Namespace) -> int:
 def _kept(app: Path, folder: Path) -> str:
     """What a run that ended early has left, and how to go on with it."""
     words = shlex.join(["federation", "run", str(app), "--resume", str(folder)])
-    how = f"; go on with: {places.program()} {words}" if (folder / "checkpoint").is_dir() else ""
-    return places.kept(folder) + how
+    how = f"; go on with: {output.program()} {words}" if (folder / "checkpoint").is_dir() else ""
+    return output.kept(folder) + how
 
 
 def _folder(args: argparse.Namespace) -> Path:
     """Where a new run is recorded."""
     if args.out is not None:
-        return places.choose(args.out).resolve()
+        return output.choose(args.out).resolve()
     base: Path = (args.app / "runs" / "federation").resolve()
     folder, number = base, 2
     while folder.exists():

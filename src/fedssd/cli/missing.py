@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fedssd.cli import places
+from fedssd.cli import output
 from fedssd.cli.cells import CellProgress, recorded
 from fedssd.cli.progress import spoken
 
@@ -63,10 +63,10 @@ def run_missing(
             print(event.note, file=sys.stderr, flush=True)
 
     count = len(distinct) - len(left)
-    say(Event("", 0, 1, note=f"{places.many(len(distinct), 'cell')}: {count} finished, {len(left)} to run"))
+    say(Event("", 0, 1, note=f"{output.many(len(distinct), 'cell')}: {count} finished, {len(left)} to run"))
     repeats = sum(len(done[key]) - 1 for key in distinct if key in done)
     if repeats:
-        note = f"{places.many(repeats, 'finished run')} set aside: the same cell is there more than once, and {RULE}"
+        note = f"{output.many(repeats, 'finished run')} set aside: the same cell is there more than once, and {RULE}"
         say(Event("", 0, 1, note=note))
     if not left and not begun:
         return 0

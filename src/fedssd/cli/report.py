@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import places
+from fedssd.cli import output
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
     for folder in args.folders:
         if not folder.is_dir():
-            raise UserError(f"expected a folder with runs, got {folder}, which is {places.not_a_folder(folder)}")
+            raise UserError(f"expected a folder with runs, got {folder}, which is {output.not_a_folder(folder)}")
     file = args.out or args.folders[0] / NAME
     if file.is_dir() or not file.parent.is_dir():
         raise UserError(f"expected a file in a folder that is there for --out, got {file}")
@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
     if args.figures:
         count = (len(written) - 1) // len(FORMATS)
-        print(f"{places.many(count, 'figure')} as PNG and PDF in {file.with_name('figures')}/")
+        print(f"{output.many(count, 'figure')} as PNG and PDF in {file.with_name('figures')}/")
     if found.unfinished:
         print(f"left out: {_under_way(found.unfinished)}", file=sys.stderr)
     _say_damaged(found)
@@ -112,7 +112,7 @@ def _under_way(runs: Sequence[Path]) -> str:
     known = dict.fromkeys(
         "the same `fedssd reproduce` or `fedssd bench`"
         if UNDER_WAY in folder.parts
-        else f"`{places.program()} {shlex.join(['resume', str(folder)])}`"
+        else f"`{output.program()} {shlex.join(['resume', str(folder)])}`"
         for folder in whole
     )
     commands = list(known)[:NAMED]

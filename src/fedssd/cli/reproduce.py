@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import places
+from fedssd.cli import output
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.flags import add_speech_flags
 from fedssd.cli.missing import run_missing, tracking
@@ -169,7 +169,7 @@ def _named(written: Sequence[Path], out: Path) -> list[str]:
 def _check_reuse(folders: Sequence[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
-            what = f"{folder}, which is {places.not_a_folder(folder)}"
+            what = f"{folder}, which is {output.not_a_folder(folder)}"
             raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {what}")
 
 
@@ -219,8 +219,8 @@ def _of_clients(wanted: Sequence[str], done: Mapping[str, Path], seeds: Sequence
 
 
 def _folder(out: Path | None, small: bool) -> Path:
-    folder = out or places.ROOT / f"reproduce{'-small' if small else ''}"
-    return places.shared(folder)
+    folder = out or output.ROOT / f"reproduce{'-small' if small else ''}"
+    return output.shared(folder)
 
 
 def _write(

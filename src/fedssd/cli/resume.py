@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import compare, flags, places, run, sweep
+from fedssd.cli import compare, flags, output, run, sweep
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
 
     if (args.folder / PLAN).is_file():
         return _many(args)
-    places.refuse_federation(args.folder)
+    output.refuse_federation(args.folder)
     if not (args.folder / "recipe.toml").is_file():
         raise UserError(f"expected the folder of a run, a comparison or a sweep, got {_got(args.folder)}")
     recipe = load_recipe(args.folder / "recipe.toml", _rounds(args))
@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
 def _got(folder: Path) -> str:
     """What is there instead of a run, and what was perhaps meant."""
     if not folder.is_dir():
-        return f"{folder}, which is {places.not_a_folder(folder)}"
+        return f"{folder}, which is {output.not_a_folder(folder)}"
     if any(folder.rglob("under-way")) or any(folder.glob("*.tex")):
         return f"{folder}, the folder of `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
     below = sorted({file.parent for name in ("runs.json", "recipe.toml") for file in folder.glob(f"*/{name}")})
@@ -92,4 +92,4 @@ def _rounds(args: argparse.Namespace) -> dict[str, str]:
 
 def _following(folder: Path, recipe: Recipe) -> str:
     """As many rounds again."""
-    return f"{places.program()} {shlex.join(['resume', str(folder), '--rounds', str(2 * recipe.rounds)])}"
+    return f"{output.program()} {shlex.join(['resume', str(folder), '--rounds', str(2 * recipe.rounds)])}"

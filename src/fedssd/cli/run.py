@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, places
+from fedssd.cli import flags, output
 from fedssd.cli.parser import examples
 from fedssd.cli.progress import listening, spoken
 from fedssd.cli.report import leave_report
@@ -47,10 +47,10 @@ def main(args: argparse.Namespace) -> int:
 
     given = flags.overrides(args, "run")
     recipe = load_recipe(args.recipe, given, profile=args.profile)
-    find = places.resumable if args.resume else places.choose
+    find = output.resumable if args.resume else output.choose
     out = find(args.out, recipe.data, recipe.method, str(recipe.seed))
     if args.resume:
-        places.refuse_federation(out)
+        output.refuse_federation(out)
     return train(recipe, out, args, args.resume, next_command(args.recipe, flags.with_profile(given, args), recipe))
 
 
@@ -64,7 +64,7 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
         with listening(args.quiet, opening) as show, tracked(tracker(args.track), out, show) as listen:
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
-        raise places.interrupted(error, out) from None
+        raise output.interrupted(error, out) from None
     leave_report(out, f"{recipe.method} on {setting(recipe)}", args.quiet)
     if args.json:
         print(json.dumps(result.summary))
@@ -78,8 +78,8 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
 def setting(recipe: Recipe) -> str:
     """What a run is about, in half a line."""
     share = "" if recipe.participation == 1 else f", {recipe.participation:g} of them a round"
-    rounds, epochs = places.many(recipe.rounds, "round"), places.many(recipe.epochs, "epoch")
-    return f"{recipe.data}, {recipe.partition}, {places.many(recipe.clients, 'client')}{share}, {rounds} of {epochs}"
+    rounds, epochs = output.many(recipe.rounds, "round"), output.many(recipe.epochs, "epoch")
+    return f"{recipe.data}, {recipe.partition}, {output.many(recipe.clients, 'client')}{share}, {rounds} of {epochs}"
 
 
 def opened(text: str, recipe: Recipe, methods: Sequence[str], given: Collection[str] = ()) -> str:
@@ -94,7 +94,7 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
     final, best = summary["final"], summary["best"]
     lines = [
         f"{recipe.method} on {recipe.data}, seed {recipe.seed}: global accuracy {100 * final['acc']:.2f} % after "
-        f"{places.many(recipe.rounds, 'round')} (best {100 * best['acc']:.2f} % in round {best['round']})"
+        f"{output.many(recipe.rounds, 'round')} (best {100 * best['acc']:.2f} % in round {best['round']})"
     ]
     if final.get("local_acc") is not None:
         lines.append(
@@ -104,9 +104,9 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
     if "diverged" in summary:
         lines.append(f"training broke down in round {summary['diverged']}: these figures mean nothing")
     if "dropped" in summary:
-        taken = f"{places.many(summary['dropped'], 'update')} did not go into the average (`dropped` in rounds.jsonl)"
+        taken = f"{output.many(summary['dropped'], 'update')} did not go into the average (`dropped` in rounds.jsonl)"
         unchanged = summary["unchanged_rounds"]
-        lines.append(f"{taken}; in {places.many(unchanged, 'round')} none did" if unchanged else taken)
+        lines.append(f"{taken}; in {output.many(unchanged, 'round')} none did" if unchanged else taken)
     up, down = size(summary["bytes_up"]), size(summary["bytes_down"])
     seconds = summary["seconds"]
     time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)
@@ -125,7 +125,7 @@ def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe
     rival = first if recipe.method != first else second
     same = as_flags(path, {key: value for key, value in given.items() if key not in ("method", "seed")})
     words = ["compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
-    return f"{places.program()} {shlex.join(words)}"
+    return f"{output.program()} {shlex.join(words)}"
 
 
 def as_flags(path: Path | None, given: dict[str, str | bool]) -> list[str]:

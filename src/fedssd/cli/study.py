@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedssd.cli import places
+from fedssd.cli import output
 from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.missing import Track, run_missing, tracking
 from fedssd.cli.only import check, chosen
@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
     parts = study.parts(args.part)
     check(study, args.part, args.only)
     small = args.scale == "small"
-    out = places.shared(args.out or places.ROOT / f"{NAME}{'-small' if small else ''}")
+    out = output.shared(args.out or output.ROOT / f"{NAME}{'-small' if small else ''}")
     track = tracking(args.track, out)
     if args.plan:
         there = [folder for folder in (out, *args.reuse) if folder.is_dir()]

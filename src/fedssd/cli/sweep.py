@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, places
+from fedssd.cli import flags, output
 from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError, examples
 from fedssd.cli.progress import listening
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
     given = flags.overrides(args, "sweep")
     _refuse_both(grid, given)
     recipe = load_recipe(args.recipe, given, profile=args.profile)
-    out = (places.resumable if args.resume else places.choose)(args.out, "sweep", recipe.data)
+    out = (output.resumable if args.resume else output.choose)(args.out, "sweep", recipe.data)
     return train(recipe, grid, seeds, workers, out, args, args.resume)
 
 
@@ -83,13 +83,13 @@ def train(
     from fedssd.sweeps.grid import sweep
 
     count = math.prod(map(len, grid.values()))
-    opening = f"{places.many(count, 'cell')} × {places.many(len(seeds), 'seed')} on {setting(recipe)}"
+    opening = f"{output.many(count, 'cell')} × {output.many(len(seeds), 'seed')} on {setting(recipe)}"
     said = opened(opening, recipe, [recipe.method], grid)
     try:
         with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
             cells = sweep(recipe, grid, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
-        raise places.interrupted(error, out) from None
+        raise output.interrupted(error, out) from None
     table = tabulate_cells(cells)
     _write(out, table)
     leave_report(out, opening, args.quiet)

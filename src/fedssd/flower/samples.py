@@ -18,7 +18,7 @@ from fedssd.data import auxiliary as auxiliary_set
 from fedssd.data.augment import resize
 from fedssd.data.dataset import Dataset
 from fedssd.data.partition import Partition, split
-from fedssd.data.sources import load, npz, read_samples, tabular
+from fedssd.data.sources import load, npz, read_samples, table
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 from fedssd.flower.messages import Kind
@@ -45,7 +45,7 @@ def read_node(path: Path, kind: Kind, label: str = "") -> Samples:
     """A node's samples, checked against what the federation's samples look like."""
     x, y, _ = read_samples(path, kind.classes, label)
     if kind.mean:
-        x = tabular.standardised(x, torch.tensor(kind.mean).double(), torch.tensor(kind.deviation).double())
+        x = table.standardised(x, torch.tensor(kind.mean).double(), torch.tensor(kind.deviation).double())
     return fitted(x, y, kind, str(path))
 
 
@@ -74,8 +74,8 @@ def read_server(path: Path, recipe: Recipe) -> ServerSamples:
     x, y, classes = read_samples(path, label=recipe.label)
     scale: tuple[tuple[float, ...], ...] = ()
     if x.dtype == torch.float64:  # a table, as it stands in its file
-        mean, deviation = tabular.moments(x)
-        x, scale = tabular.standardised(x, mean, deviation), (tuple(mean.tolist()), tuple(deviation.tolist()))
+        mean, deviation = table.moments(x)
+        x, scale = table.standardised(x, mean, deviation), (tuple(mean.tolist()), tuple(deviation.tolist()))
     everything = Partition("server", 0, (torch.arange(len(y)),))
     rows, rest, _ = auxiliary_set.take(y, everything, len(classes), recipe.auxiliary, "heldout", recipe.seed)
     test = rest.clients[0]

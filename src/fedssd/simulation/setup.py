@@ -23,8 +23,8 @@ from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Options, Recipe
+from fedssd.methods.dry_run import Setting, try_local
 from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
-from fedssd.methods.trial import Setting, try_local
 from fedssd.models import build_model, default_model, initial_weights
 from fedssd.simulation.fit import refuse_tiny_clients, try_model, try_server, try_training
 

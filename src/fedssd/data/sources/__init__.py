@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedssd.data.dataset import Dataset
-from fedssd.data.sources import cache, cifar, digits, folder, npz, tabular, tiny_imagenet
+from fedssd.data.sources import cache, cifar, digits, folder, npz, table, tiny_imagenet
 from fedssd.data.sources.archive import Progress, md5_of
 from fedssd.data.sources.download import download
 from fedssd.errors import UserError, perhaps
@@ -95,7 +95,7 @@ def load(name_or_path: str, label: str = "") -> Dataset:
     if suffix in (".npz", ".csv"):
         if not path.is_file():
             raise UserError(f"expected a {suffix} file, got nothing at {path}: check the path")
-        return npz.read(path) if suffix == ".npz" else tabular.read(path, label)
+        return npz.read(path) if suffix == ".npz" else table.read(path, label)
     hint = perhaps(name_or_path, list(SOURCES))
     raise UserError(f"unknown dataset {name_or_path!r}: expected one of {', '.join(SOURCES)}, {FILES}{hint}")
 
@@ -113,7 +113,7 @@ def read_samples(
         raise UserError(f"expected a folder of images, a .npz or a .csv file, got nothing of the kind at {path}")
     if path.suffix.lower() == ".npz":
         return npz.read_samples(path, classes)
-    return tabular.read_samples(path, classes, label)
+    return table.read_samples(path, classes, label)
 
 
 def _prepared(source: Source) -> Dataset:

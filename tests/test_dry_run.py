@@ -10,8 +10,8 @@ import torch
 from user_methods import DIGITS, HEADER, method, tried
 
 from fedssd.errors import UserError
+from fedssd.methods.dry_run import Setting
 from fedssd.methods.registry import LOCALS
-from fedssd.methods.trial import Setting
 
 
 @pytest.mark.quick
