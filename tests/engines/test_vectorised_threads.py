@@ -13,7 +13,7 @@ from cohorts import Setting, several, tensors
 
 from fedssd.core import tree
 from fedssd.core.contract import Method
-from fedssd.engines.vectorised.arithmetic import arithmetic
+from fedssd.engines.vectorised.precision import arithmetic
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["nets of their own", "one net"])

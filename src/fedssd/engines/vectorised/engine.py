@@ -20,7 +20,6 @@ from fedssd.engines.kernels import available, too_large
 from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
-from fedssd.engines.vectorised.arithmetic import PRECISIONS, arithmetic
 from fedssd.engines.vectorised.cohort import Cohort, public_size
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.fit import first_line, misfit
@@ -40,6 +39,7 @@ from fedssd.engines.vectorised.layout import (
     static_part,
 )
 from fedssd.engines.vectorised.lift import TunedNet, join, take
+from fedssd.engines.vectorised.precision import PRECISIONS, arithmetic
 from fedssd.engines.vectorised.program import Chunk, LookUp, Program
 from fedssd.engines.vectorised.step import Context, Step
 

@@ -11,8 +11,8 @@ from fedssd.core.tree import Tree
 from fedssd.engines.kernels import side_by_side
 from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet
-from fedssd.engines.vectorised.arithmetic import arithmetic
 from fedssd.engines.vectorised.lift import over_models
+from fedssd.engines.vectorised.precision import arithmetic
 
 
 @torch.no_grad()

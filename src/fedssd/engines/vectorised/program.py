@@ -14,8 +14,8 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels.launching import rehearse, unlaunched
+from fedssd.engines.vectorised.recorder import Checked, record
 from fedssd.engines.vectorised.step import Context, State, Step
-from fedssd.engines.vectorised.trace import Checked, record
 
 RECORD_AFTER = 1  # steps of one width before it is recorded: that costs as much as a few steps
 WARM_UP = 2  # steps run before a capture: libraries choose and load their kernels

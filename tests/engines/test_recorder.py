@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedssd.engines.vectorised.trace import Checked, record
+from fedssd.engines.vectorised.recorder import Checked, record
 
 
 def test_a_recording_lets_go_of_what_nobody_reads_and_repeats_the_rest() -> None:
