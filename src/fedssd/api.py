@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from fedssd.data.augment import pipeline, resized
 from fedssd.data.dataset import Dataset
+from fedssd.data.numbers import alike
 from fedssd.data.partition import Partition
 from fedssd.data.sources import load
 from fedssd.errors import UserError
@@ -31,6 +32,7 @@ Samples = Sequence[Array]  # a pair (x, y)
 Whole = int | np.integer[Any]
 
 OWN = "your own arrays"
+LARGEST = 2**63 - 1
 EXPECTED_CLIENTS = "clients expects a list of (x, y) pairs, one a client, or a whole number"
 EXPECTED_AUXILIARY = "auxiliary expects a pair (x, y), a whole number of samples per class, or 0 for none"
 
@@ -152,7 +154,7 @@ def _understand(
     recipe = check(recipe, others)
     if given is not None:
         dataset = dataset or _as_trained_on(recipe)
-        _check_auxiliary(given, dataset)
+        dataset, given = _with_auxiliary(dataset, given)
     return recipe, Brought(dataset, partition, given, module)
 
 
@@ -213,17 +215,19 @@ def _clients(clients: object) -> list[tuple[Tensor, Tensor]]:
     pairs = [_pair(samples, f"client {number}") for number, samples in enumerate(clients)]
     if not pairs:
         raise UserError(f"{EXPECTED_CLIENTS}, got an empty list")
-    for number, (x, _) in enumerate(pairs):
-        _check_alike(x, pairs[0][0], f"client {number}", "client 0")
-    return pairs
+    samples = alike([x for x, _ in pairs])
+    for number, x in enumerate(samples):
+        _check_alike(x, samples[0], f"client {number}", "client 0")
+    return [(x, y) for x, (_, y) in zip(samples, pairs, strict=True)]
 
 
 def _own_data(pairs: list[tuple[Tensor, Tensor]], test: tuple[Tensor, Tensor]) -> tuple[Dataset, Partition]:
-    test_x, test_y = test
-    _check_alike(test_x, pairs[0][0], "test", "the clients")
+    *samples, test_x = alike([*(x for x, _ in pairs), test[0]])
+    test_y = test[1]
+    _check_alike(test_x, samples[0], "test", "the clients")
     ends = np.cumsum([len(y) for _, y in pairs])
     rows = tuple(torch.arange(end - len(y), end) for end, (_, y) in zip(ends.tolist(), pairs, strict=True))
-    x, y = torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
+    x, y = torch.cat(samples), torch.cat([y for _, y in pairs])
     classes = int(max(y.max(), test_y.max())) + 1
     if classes > len(y):  # said here, as that many names may not fit into memory
         raise UserError(
@@ -249,11 +253,16 @@ def _as_trained_on(recipe: Recipe) -> Dataset:
     return resized(dataset, steps.resize) if steps.resize else dataset
 
 
-def _check_auxiliary(given: tuple[Tensor, Tensor], dataset: Dataset) -> None:
+def _with_auxiliary(dataset: Dataset, given: tuple[Tensor, Tensor]) -> tuple[Dataset, tuple[Tensor, Tensor]]:
+    """A dataset and an auxiliary set that fits it."""
     x, y = given
+    if x.dtype == torch.float32 and dataset.x_train.dtype == torch.int64:
+        dataset = dataset.as_float32
+    _, x = alike([dataset.x_train, x])
     _check_alike(x, dataset.x_train, "auxiliary", "the clients")
     if int(y.max()) >= dataset.num_classes:
         raise UserError(f"auxiliary: expected labels in 0…{dataset.num_classes - 1}, got {int(y.max())}")
+    return dataset, (x, y)
 
 
 def _check_alike(x: Tensor, other: Tensor, where: str, of: str) -> None:
@@ -263,7 +272,7 @@ def _check_alike(x: Tensor, other: Tensor, where: str, of: str) -> None:
 
 
 def _pair(samples: object, where: str) -> tuple[Tensor, Tensor]:
-    """Samples (uint8 or float32) and int64 labels, as many of both and all of them usable."""
+    """Samples (uint8, int64 or float32) and int64 labels, as many of both and all of them usable."""
     if not isinstance(samples, (tuple, list)) or len(samples) != 2:
         raise UserError(f"{where}: expected a pair (x, y), got {_short(samples)}")
     x, y = _tensor(samples[0], f"{where}, x"), _tensor(samples[1], f"{where}, y")
@@ -272,7 +281,8 @@ def _pair(samples: object, where: str) -> tuple[Tensor, Tensor]:
         raise UserError(f"{where}: expected x of shape [n, …] and y of shape [n], got {shapes}")
     if len(x) != len(y) or len(x) == 0:
         raise UserError(f"{where}: expected as many samples as labels and at least one, got {len(x)} and {len(y)}")
-    x = x if x.dtype == torch.uint8 else x.to(torch.float32)
+    if x.dtype != torch.uint8:
+        x = x.to(torch.float32 if x.is_floating_point() or x.dtype == torch.bool else torch.int64)
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         row = int(torch.nonzero(~torch.isfinite(x).flatten(1).all(1))[0])
         raise UserError(f"{where}: expected finite samples, got NaN or infinity in row {row}")
@@ -285,18 +295,22 @@ def _pair(samples: object, where: str) -> tuple[Tensor, Tensor]:
 
 
 def _tensor(values: object, where: str) -> Tensor:
-    """An array of real numbers as a tensor on the CPU."""
+    """An array of real numbers as a tensor on the CPU; whole numbers of any size as int64, but bytes."""
     if isinstance(values, Tensor):
         if values.layout != torch.strided or values.is_complex():
             raise UserError(f"{where}: expected a dense array of real numbers, got {values.dtype} {values.layout}")
-        return values.detach().cpu()
+        if values.dtype != torch.uint64:
+            return values.detach().cpu()
+        values = values.cpu().numpy()
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
         raise UserError(f"{where}: expected an array of numbers, got {_short(values)} with rows unalike") from None
     if array.dtype.kind not in "biuf":
         raise UserError(f"{where}: expected an array of real numbers, got {array.dtype}")
-    native = {"b": "?", "i": "i8", "u": "u1" if array.itemsize == 1 else "f8" if array.itemsize == 8 else "i8"}
+    if array.dtype.kind == "u" and array.size and int(array.max()) > LARGEST:
+        raise UserError(f"{where}: expected whole numbers below 2⁶³, got {array.max()}: number from 0")
+    native = {"b": "?", "i": "i8", "u": "u1" if array.itemsize == 1 else "i8"}
     kind = native.get(array.dtype.kind, "f8" if array.itemsize >= 8 else "f4")
     # Torch takes neither negative strides nor foreign byte orders, and warns of what it may not write to.
     return torch.from_numpy(np.require(array, dtype=kind, requirements=["C", "W"]))

@@ -42,7 +42,7 @@ def with_value(value: float) -> torch.Tensor:
         ({"x_train": torch.zeros(0, 2), "y_train": torch.zeros(0).long()}, "not empty"),
         ({"x_test": torch.zeros(0, 2), "y_test": torch.zeros(0).long()}, "the test set"),
         ({"x_test": torch.zeros(3, 4)}, "one shape"),
-        ({"x_train": torch.zeros(6, 2, dtype=torch.int32)}, "uint8 or float32"),
+        ({"x_train": torch.zeros(6, 2, dtype=torch.int32)}, "uint8, int64 or float32"),
         ({"classes": ("a",)}, "at least 2 classes"),
     ],
 )

@@ -75,6 +75,37 @@ def test_npz_images_and_features(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("x", "kind"),
+    [
+        (np.eye(10, dtype=np.int16), torch.int64),
+        (np.eye(10, dtype=np.uint8), torch.int64),  # no image, as it has two dimensions
+        (np.eye(10, dtype=np.uint64), torch.int64),
+        (np.eye(10, dtype=np.float16), torch.float32),
+        (np.eye(10, dtype=bool), torch.float32),
+        (np.zeros((10, 1, 4, 4), np.uint8), torch.uint8),
+        (np.zeros((10, 1, 4, 4), np.int32), torch.int64),
+    ],
+)
+def test_npz_keeps_whole_numbers_whole(x: Any, kind: torch.dtype, tmp_path: Path) -> None:
+    dataset = sources.load(
+        save_npz(tmp_path / "a.npz", x_train=x, y_train=np.arange(10) % 2, x_test=x, y_test=np.ones(10))
+    )
+    assert dataset.x_train.dtype == dataset.x_test.dtype == kind
+    assert dataset.x_train.tolist() == x.tolist()
+
+
+def test_npz_whole_numbers_beside_floats_are_floats(tmp_path: Path) -> None:
+    both = {
+        "x_train": np.eye(10, dtype=int),
+        "y_train": np.arange(10) % 2,
+        "x_test": np.eye(10) / 2,
+        "y_test": np.ones(10),
+    }
+    dataset = sources.load(save_npz(tmp_path / "a.npz", **both))
+    assert dataset.x_train.dtype == dataset.x_test.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
     ("arrays", "words"),
     [
         ({"x": np.zeros((4, 2))}, "add 'y'"),
@@ -123,6 +154,16 @@ def test_csv_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
     # A row's class is its first column modulo three, which standardising must not have mixed up.
     order = torch.argsort(torch.cat([dataset.x_train, dataset.x_test])[:, 0])
     assert torch.cat([dataset.y_train, dataset.y_test])[order].tolist() == [row % 3 for row in range(60)]
+
+
+def test_csv_keeps_whole_numbers_as_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "".join(f"{row},{10**17 + row},{row % 2}\n" for row in range(20)))
+    dataset = sources.load(str(tmp_path / "t.csv"))
+    rows = torch.cat([dataset.x_train, dataset.x_test])
+    assert sorted(rows.tolist()) == [[row, 10**17 + row] for row in range(20)]
+    for number in ("7.0", "1e3", str(2**63)):
+        (tmp_path / "f.csv").write_text(f"a,label\n{number},1\n" + "".join(f"{row},{row % 2}\n" for row in range(20)))
+        assert sources.load(str(tmp_path / "f.csv")).x_train.dtype == torch.float32
 
 
 def test_csv_without_a_column_called_label_is_refused_unless_one_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 import torch
 from flwr.app import Context, Message, MessageType, RecordDict
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.core.tree import Tree
+from fedssd.data.sources import load
 from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.client import client_app
 from fedssd.flower.memory import InContext
@@ -49,6 +51,32 @@ def assert_same(tmp_path: Path, order: random.Random | None = None, /, **changes
     for our_line, their_line in zip(ours.rounds, theirs.rounds, strict=True):
         known = their_line.keys() - {"seconds"} if shared else {"round", "clients", "dropped", "bytes_up", "bytes_down"}
         assert {key: our_line.get(key) for key in known} == {key: their_line[key] for key in known}
+
+
+def table_of_whole_numbers(file: Path) -> Path:
+    rows = [f"{4 * (row % 3) + row % 4},{row * row % 11},{row % 3}" for row in range(90)]
+    file.write_text("\n".join(["a,b,label", *rows]) + "\n")
+    return file
+
+
+def test_a_table_of_whole_numbers_is_dealt_as_the_model_takes_it(tmp_path: Path) -> None:
+    assert_same(tmp_path, data=str(table_of_whole_numbers(tmp_path / "t.csv")), model="mlp", auxiliary=2)
+
+
+def test_machines_files_of_whole_numbers_are_floats_where_the_model_takes_no_others(tmp_path: Path) -> None:
+    dataset = load(str(table_of_whole_numbers(tmp_path / "t.csv")))
+    recipe = load_recipe(None, {**SMALL, "model": "mlp", "clients": 2, "participation": 1.0, "auxiliary": 2})
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    found = []
+    for kind in (np.int64, np.float32):
+        files = [tmp_path / f"{machine}-{np.dtype(kind)}.npz" for machine in ("server", "one", "two")]
+        for part, file in enumerate(files):
+            x, y = dataset.x_train[part::3].numpy().astype(kind), dataset.y_train[part::3].numpy()
+            np.savez(file, x=x, y=y, classes=np.array(dataset.classes))
+        grid = InProcessGrid(nodes_for(tmp_path / "recipe.toml", files[1:]), random.Random(7))
+        served = serve(grid, recipe, read_server(files[0], recipe), Settings(wait=1.0), tmp_path / str(np.dtype(kind)))
+        found.append(tree.flatten(served.result().weights))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[1])
 
 
 class Arranged(random.Random):

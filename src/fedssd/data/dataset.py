@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fedssd.core.randomness import Purpose, permutation
+from fedssd.data.numbers import moments, standardised
 from fedssd.errors import UserError
 
 TEST_SHARE = 0.2
+Samples = tuple[Tensor, Tensor]  # and their labels
+STORED = (torch.uint8, torch.int64, torch.float32)
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Training and test samples with their labels, checked on construction.
 
-    Images are uint8 ``[N, C, H, W]``; features that are numbers already are float32 ``[N, D]`` or ``[N, C, H, W]``.
+    Images are uint8 ``[N, C, H, W]``; features that are numbers already are float32 or, where they are whole numbers,
+    int64, ``[N, D]`` or ``[N, C, H, W]``.
     """
 
     name: str
@@ -29,6 +33,7 @@ class Dataset:
     x_test: Tensor
     y_test: Tensor
     classes: tuple[str, ...]
+    columns: bool = False  # whether whole numbers are a table's columns, which are standardised to become floats
 
     def __post_init__(self) -> None:
         validate(self)
@@ -42,6 +47,28 @@ class Dataset:
     def num_classes(self) -> int:
         """How many classes there are (K)."""
         return len(self.classes)
+
+    @property
+    def whole(self) -> bool:
+        """Whether samples are whole numbers, and no images."""
+        x = self.x_train
+        return x.dtype == torch.int64 or (x.dtype == torch.uint8 and x.ndim != 4)
+
+    @cached_property
+    def as_int64(self) -> Dataset:
+        """Whole numbers for a model that takes them so."""
+        return replace(self, x_train=self.x_train.to(torch.int64), x_test=self.x_test.to(torch.int64))
+
+    @cached_property
+    def as_float32(self) -> Dataset:
+        """Whole numbers for a model that takes no int64; bytes are floats only when they are looked up."""
+        return replace(self, x_train=self.floats(self.x_train), x_test=self.floats(self.x_test), columns=False)
+
+    def floats(self, x: Tensor) -> Tensor:
+        """Whole numbers like those of this dataset as float32; other samples as they are."""
+        if x.dtype != torch.int64:
+            return x
+        return standardised(x.double(), *moments(self.x_train.double())) if self.columns else x.to(torch.float32)
 
     @cached_property
     def digest(self) -> str:
@@ -86,9 +113,9 @@ def _kind(samples: Tensor) -> str:
 
 def _check_part(name: str, part: str, samples: Tensor, labels: Tensor, classes: tuple[str, ...]) -> None:
     where = f"the {part} set of {name!r}"
-    if samples.ndim < 2 or samples[:1].numel() == 0 or samples.dtype not in (torch.uint8, torch.float32):
+    if samples.ndim < 2 or samples[:1].numel() == 0 or samples.dtype not in STORED:
         raise UserError(
-            f"expected uint8 or float32 samples, one a row and not empty, got {samples.dtype} "
+            f"expected uint8, int64 or float32 samples, one a row and not empty, got {samples.dtype} "
             f"{list(samples.shape)} in {where}: convert the arrays"
         )
     if labels.ndim != 1 or labels.dtype != torch.int64 or len(labels) != len(samples):

@@ -26,7 +26,7 @@ RECIPE = Path(__file__).with_name("recipe.toml")
 
 
 def load_samples(path: Path):
-    """This node's samples, if they are in no form fedssd reads: x [n, …] (uint8 or float32) and labels y [n] (int64).
+    """This node's samples, if they are in no form fedssd reads: x [n, …] (uint8, int64 or float32) and y [n] (int64).
 
     ``path`` is the node's data-path. To use this function, hand it to client_app below.
     """

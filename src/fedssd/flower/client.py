@@ -16,6 +16,7 @@ from fedssd.core.engine import Job, World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
+from fedssd.data.dataset import Samples
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
 from fedssd.flower.library import ClientApp, Context, Message, RecordDict
@@ -33,7 +34,7 @@ from fedssd.flower.messages import (
 from fedssd.flower.samples import fitted, read_node, resized, shares
 from fedssd.flower.settings import recipe_of
 from fedssd.simulation.machine import fitting_threads, repeatable, using_threads
-from fedssd.simulation.setup import Design, Samples, design
+from fedssd.simulation.setup import Design, design
 from fedssd.simulation.simulation import method_at
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers

@@ -31,7 +31,7 @@ class Kind:
     """What the samples of a federation look like, wherever they are."""
 
     shape: tuple[int, ...]
-    dtype: str  # as stored: uint8 or float32
+    dtype: str  # uint8, int64 or float32: as stored, or as the model takes whole numbers
     classes: tuple[str, ...]
     mean: tuple[float, ...] = ()  # of a table's columns at the server, by which every node scales its own; else empty
     deviation: tuple[float, ...] = ()

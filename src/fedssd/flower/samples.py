@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from fedssd.data import auxiliary as auxiliary_set
+from fedssd.data import numbers
 from fedssd.data.augment import resize
-from fedssd.data.dataset import Dataset
+from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
-from fedssd.data.sources import load, npz, read_samples, table
+from fedssd.data.sources import npz, read_samples
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 from fedssd.flower.messages import Kind
-from fedssd.simulation.setup import Samples
+from fedssd.simulation.setup import load_for
 
 SAMPLES = "samples.npz"  # what `deal` writes for every machine
 
@@ -45,12 +46,14 @@ def read_node(path: Path, kind: Kind, label: str = "") -> Samples:
     """A node's samples, checked against what the federation's samples look like."""
     x, y, _ = read_samples(path, kind.classes, label)
     if kind.mean:
-        x = table.standardised(x, torch.tensor(kind.mean).double(), torch.tensor(kind.deviation).double())
+        x = numbers.standardised(x, torch.tensor(kind.mean).double(), torch.tensor(kind.deviation).double())
     return fitted(x, y, kind, str(path))
 
 
 def fitted(x: Tensor, y: Tensor, kind: Kind, where: str) -> Samples:
     """Samples that fit the federation's, or one line that says how they do not."""
+    if x.dtype == torch.int64 and kind.dtype == "float32":
+        x = x.to(torch.float32)
     if tuple(x.shape[1:]) != kind.shape or str(x.dtype) != f"torch.{kind.dtype}":
         got = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape[1:])}"
         raise UserError(f"expected samples of {kind.dtype} {list(kind.shape)}, as the server's, got {got} in {where}")
@@ -74,8 +77,8 @@ def read_server(path: Path, recipe: Recipe) -> ServerSamples:
     x, y, classes = read_samples(path, label=recipe.label)
     scale: tuple[tuple[float, ...], ...] = ()
     if x.dtype == torch.float64:  # a table, as it stands in its file
-        mean, deviation = table.moments(x)
-        x, scale = table.standardised(x, mean, deviation), (tuple(mean.tolist()), tuple(deviation.tolist()))
+        mean, deviation = numbers.moments(x)
+        x, scale = numbers.standardised(x, mean, deviation), (tuple(mean.tolist()), tuple(deviation.tolist()))
     everything = Partition("server", 0, (torch.arange(len(y)),))
     rows, rest, _ = auxiliary_set.take(y, everything, len(classes), recipe.auxiliary, "heldout", recipe.seed)
     test = rest.clients[0]
@@ -127,7 +130,7 @@ def dealing(recipe: Recipe) -> dict[str, Any]:
 
 def shares(recipe: Recipe) -> Shares:
     """Who holds what of a recipe's data."""
-    dataset, seed = load(recipe.data, recipe.label), recipe.split_seed
+    dataset, seed = load_for(recipe), recipe.split_seed
     labels, classes = dataset.y_train, dataset.num_classes
     partition = split(recipe.partition, labels, classes, recipe.clients, seed)
     rows, partition, _ = auxiliary_set.take(labels, partition, classes, recipe.auxiliary, recipe.auxiliary_mode, seed)

@@ -195,7 +195,7 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) 
         federation.recipe.on_bad_update == "stop",
     )
     return FederatedStrategy(
-        kind=samples.kind,
+        kind=replace(samples.kind, dtype=str(federation.dataset.x_train.dtype).removeprefix("torch.")),
         run=served.name,
         population=federation.recipe.clients,
         server=Ends(served.open, served.work, served.close),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of, unmixable
@@ -18,7 +18,7 @@ from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data import auxiliary as auxiliary_set
 from fedssd.data.augment import Pipeline, pipeline, resized
-from fedssd.data.dataset import Dataset
+from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.errors import UserError
@@ -26,9 +26,8 @@ from fedssd.experiment.recipe import Options, Recipe
 from fedssd.methods.dry_run import Setting, try_local
 from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
 from fedssd.models import build_model, default_model, initial_weights
-from fedssd.simulation.fit import refuse_tiny_clients, try_model, try_server, try_training
+from fedssd.simulation.fit import in_numbers_taken, refuse_tiny_clients, try_model, try_server, try_training
 
-Samples = tuple[Tensor, Tensor]
 PAPER_IMAGES = ("cifar10", "cifar100", "tiny-imagenet")
 
 
@@ -140,6 +139,10 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
         dataset = resized(dataset, steps.resize)
     own_module = brought.module
     weights = plan.weights() if own_module is None else {recipe.model: tree.cast(weights_of(own_module), plan.dtype)}
+    dataset, given, numbers = in_numbers_taken(
+        [(nets[name], own) for name, own in weights.items()], dataset, brought.auxiliary, steps, plan.dtype
+    )
+    brought = replace(brought, auxiliary=given)
     partition, auxiliary, notes = _split(recipe, dataset, brought, steps, plan.dtype, method)
     if not brought.elsewhere:
         refuse_tiny_clients(partition, net, recipe.batch)
@@ -161,8 +164,18 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
         method,
         plan.schedule,
         batchable,
-        (*notes, *_warnings(method, recipe)),
+        (*numbers, *notes, *_warnings(method, recipe)),
     )
+
+
+def load_for(recipe: Recipe) -> Dataset:
+    """The recipe's dataset in the numbers its model takes."""
+    dataset = load(recipe.data, recipe.label)
+    if not dataset.whole:
+        return dataset
+    plan = design(recipe, dataset.shape, dataset.num_classes)
+    models = [(plan.nets[name], own) for name, own in plan.weights().items()]
+    return in_numbers_taken(models, dataset, None, plan.pipeline, plan.dtype)[0]
 
 
 def assemble_all(recipes: Sequence[Recipe], brought: Brought | None = None) -> list[Federation]:

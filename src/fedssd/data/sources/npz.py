@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from fedssd.data.dataset import Dataset, with_test_split
+from fedssd.data.numbers import alike
 from fedssd.errors import UserError
 
 Array = np.ndarray[Any, Any]
 CHANNELS = (1, 3)
+LARGEST = 2**63 - 1
 
 
 def read(path: Path) -> Dataset:
@@ -28,7 +30,7 @@ def read(path: Path) -> Dataset:
         raise UserError(
             f"expected arrays x_train, y_train, x_test, y_test or x, y; got {found} in {path}: add {missing[0]!r}"
         )
-    samples = [_samples(arrays[x], x, path) for x, _ in keys]
+    samples = alike([_samples(arrays[x], x, path) for x, _ in keys])
     labels, classes = _labels([(y, arrays[y]) for _, y in keys], arrays.get("classes"), path)
     if len(parts) == 1:
         return with_test_split(path.stem, samples[0], labels[0], classes)
@@ -68,7 +70,7 @@ def arrays_in(path: Path) -> dict[str, Array]:
 
 
 def _samples(array: Array, key: str, path: Path) -> Tensor:
-    """uint8 images become [N, C, H, W]; all else becomes float32."""
+    """uint8 images become [N, C, H, W], other whole numbers int64, all else float32."""
     if array.dtype.kind not in "buif" or array.ndim < 2:
         raise UserError(
             f"expected numbers, one sample a row, got {array.dtype} {list(array.shape)} in {key!r} of {path}"
@@ -80,6 +82,10 @@ def _samples(array: Array, key: str, path: Path) -> Tensor:
         raise UserError(
             f"expected features [N, D] or images [N, C, H, W], got {shape} in {key!r} of {path}: reshape it"
         )
+    if array.dtype.kind in "iu":
+        if array.size and int(array.max()) > LARGEST:
+            raise UserError(f"expected whole numbers below 2⁶³, got {array.max()} in {key!r} of {path}: number from 0")
+        return torch.from_numpy(np.ascontiguousarray(array.astype(np.int64)))
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite, which the dataset's check reports
         return torch.from_numpy(np.ascontiguousarray(array.astype(np.float32)))
 

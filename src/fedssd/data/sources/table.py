@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedssd.data.dataset import Dataset, stratified_split
+from fedssd.data.numbers import moments, standardised
 from fedssd.errors import UserError
 
 LABEL_COLUMNS = ("label", "class", "target")
@@ -18,9 +19,15 @@ Lines = list[tuple[int, list[str]]]  # line number in the file, and its fields
 
 
 def read(path: Path, label: str = "") -> Dataset:
-    """Features standardised by the training set's mean and deviation; a fixed fifth of each class is the test set."""
-    features, labels, classes = read_samples(path, None, label)
+    """A fixed fifth of each class is the test set.
+
+    Features are standardised by the training set's mean and deviation; whole numbers stay as they are until a model is
+    known to take none.
+    """
+    features, labels, classes = _read(path, None, label)
     train, test = stratified_split(labels, len(classes))
+    if features.dtype == torch.int64:
+        return Dataset(path.stem, features[train], labels[train], features[test], labels[test], classes, columns=True)
     scaled = standardised(features, *moments(features[train]))
     return Dataset(path.stem, scaled[train], labels[train], scaled[test], labels[test], classes)
 
@@ -29,11 +36,15 @@ def read_samples(
     path: Path, classes: tuple[str, ...] | None, label: str = ""
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """All samples as they stand in the file (float64, not standardised); the classes are those given or its own."""
+    features, labels, classes = _read(path, classes, label)
+    return features.to(torch.float64), labels, classes
+
+
+def _read(path: Path, classes: tuple[str, ...] | None, label: str) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """The same, with features that are all whole numbers as int64."""
     header, lines = _lines(path)
     column = _label_column(header, label, path)
-    features = torch.tensor(
-        [_features(header, fields, column, path, line) for line, fields in lines], dtype=torch.float64
-    )
+    features = _numbers([_features(header, fields, column, path, line) for line, fields in lines])
     classes = classes or _class_names([fields[column].strip() for _, fields in lines])
     number = {name: position for position, name in enumerate(classes)}
     for line, fields in lines:
@@ -97,7 +108,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _features(header: list[str], fields: list[str], label: int, path: Path, line: int) -> list[float]:
+def _features(header: list[str], fields: list[str], label: int, path: Path, line: int) -> list[str]:
+    """A line without its label, seen to hold finite numbers only."""
     values = []
     for column, text in enumerate(fields):
         if column == label:
@@ -110,8 +122,16 @@ def _features(header: list[str], fields: list[str], label: int, path: Path, line
                 f"expected a finite number, got {text!r} in column {header[column]!r} at {path}:{line}: "
                 "encode text as numbers, and fill or remove gaps"
             )
-        values.append(value)
+        values.append(text)
     return values
+
+
+def _numbers(rows: list[list[str]]) -> Tensor:
+    """int64 where everything is written as a whole number, else float64."""
+    try:
+        return torch.tensor([[int(text) for text in row] for row in rows], dtype=torch.int64)
+    except (ValueError, RuntimeError):  # no whole number; too large for one
+        return torch.tensor([[float(text) for text in row] for row in rows], dtype=torch.float64)
 
 
 def _class_names(labels: list[str]) -> tuple[str, ...]:
@@ -120,15 +140,3 @@ def _class_names(labels: list[str]) -> tuple[str, ...]:
     if all(_number(name) is not None for name in distinct):
         distinct.sort(key=float)
     return tuple(distinct)
-
-
-def moments(features: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and deviation of each column; a constant column has deviation 1, so that it becomes zero."""
-    mean, deviation = features.mean(0), features.std(0, unbiased=False)
-    constant = deviation <= 1e-12 * mean.abs()
-    return mean, torch.where(constant | (deviation == 0), 1.0, deviation)
-
-
-def standardised(features: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Zero mean and unit deviation, where these are the features' own."""
-    return ((features - mean) / deviation).to(torch.float32)
