@@ -22,8 +22,11 @@ from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import write_app
 from fedssd.flower.certificates import AUTHORITY, node_key, write_certificates
 from fedssd.flower.command import FlowerCommand
+from fedssd.flower.enrolment import read_public
 from fedssd.flower.local import Trial
+from fedssd.flower.private_files import write_new
 from fedssd.flower.processes import HOST
+from fedssd.flower.serving import DOOR, SUPERLINK
 from fedssd.flower.settings import Settings, recipe_of
 from fedssd.runs.loop import run_recipe
 
@@ -127,10 +130,14 @@ def test_fedssd_is_the_simulation(pair: Trial, tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600) for path in written)
 
 
-def stranger(trial: Trial, home: Path) -> FlowerCommand:
-    """Somebody with a home of their own who knows the address and has ca.crt, and no key of ours."""
-    command = FlowerCommand(home, "theirs")
-    command.configure(trial.address, trial.keys / AUTHORITY)
+@pytest.fixture(params=["the door", "the SuperLink"])
+def stranger(request: pytest.FixtureRequest, pair: Trial, tmp_path: Path) -> FlowerCommand:
+    """Somebody with a home of their own: at the door with ca.crt, or on the machine with the SuperLink's certificate."""
+    command = FlowerCommand(tmp_path / "home", "theirs")
+    inside = request.param == "the SuperLink"
+    address = pair.server.address(SUPERLINK if inside else DOOR)
+    write_new(tmp_path / "token", b"a guess")
+    command.configure(address, (pair.place / "inner" if inside else pair.keys) / AUTHORITY, tmp_path / "token")
     return command
 
 
@@ -144,25 +151,28 @@ def comes_in(trial: Trial, key: Path) -> bool:
     return trial.processes.stop("node-7") == ["node-7"]
 
 
-def test_a_stranger_who_reaches_the_port_can_register_a_key_of_their_own(pair: Trial, tmp_path: Path) -> None:
-    """A hole, asserted as it is today: node authentication keeps nobody out who can reach the port with ca.crt."""
+@pytest.mark.slow
+def test_a_stranger_registers_no_key(pair: Trial, stranger: FlowerCommand, tmp_path: Path) -> None:
+    """Neither who knows the address and has ca.crt, nor another user of the machine."""
     write_certificates(tmp_path / "keys", [HOST], 1)
     key = node_key(tmp_path / "keys", 0)
     assert not comes_in(pair, key)
-    stranger(pair, tmp_path / "home").register(key.with_suffix(".key.pub"))
-    assert comes_in(pair, key)
+    with pytest.raises(UserError, match="flwr supernode failed"):
+        stranger.register(read_public(key.with_suffix(".key.pub")))
+    pair.flwr.register(read_public(key.with_suffix(".key.pub")))  # the operator, but nobody has enrolled it
+    assert not comes_in(pair, key)
 
 
-def test_a_stranger_who_reaches_the_port_can_run_code_on_server_and_nodes(pair: Trial, tmp_path: Path) -> None:
-    """A hole, asserted as it is today: a run is code, and whoever reaches the port with ca.crt may start one."""
+def test_a_stranger_runs_no_code(stranger: FlowerCommand, tmp_path: Path) -> None:
+    """A run is code on the server and on every node; against a SuperLink without a door it works, see test_door."""
     app, proof = tmp_path / "evil", tmp_path / "proof"
     app.mkdir()
     proof.mkdir()
     (app / "pyproject.toml").write_text(EVIL_PROJECT, encoding="utf-8")
     (app / "evil.py").write_text(EVIL, encoding="utf-8")
-    outcome = stranger(pair, tmp_path / "home").run(app, {"proof": str(proof)}, lambda line: None)
-    assert outcome.completed, outcome
-    assert {path.name for path in proof.iterdir()} == {"server", "node-0", "node-1"}
+    with pytest.raises(UserError, match="flwr run failed"):
+        stranger.run(app, {"proof": str(proof)}, lambda line: None)
+    assert not list(proof.iterdir())
 
 
 @pytest.mark.slow

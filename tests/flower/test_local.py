@@ -19,6 +19,7 @@ from fedssd.flower.certificates import node_key
 from fedssd.flower.command import FlowerCommand, Outcome
 from fedssd.flower.local import SUPEREXEC, SUPERLINK, Trial
 from fedssd.flower.messages import Kind
+from fedssd.flower.private_files import write_new
 from fedssd.flower.processes import Processes
 from fedssd.flower.samples import read_node
 from fedssd.flower.settings import Settings, recipe_of
@@ -168,6 +169,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     data, state = app / ".federation" / "samples" / "node-1" / "samples.npz", app / ".federation" / "node-1" / "state"
     assert config == {"partition-id": 1, "data-path": str(data), "state-path": str(state)}
     flwr = FlowerCommand(tmp_path / "home", "trial")
-    flwr.configure("127.0.0.1:1", app / "ca.crt")
+    write_new(tmp_path / "token", b"a token")
+    flwr.configure("127.0.0.1:1", app / "ca.crt", tmp_path / "token")
     known = tomllib.loads((tmp_path / "home" / "config.toml").read_text(encoding="utf-8"))
     assert known["superlink"]["trial"]["root-certificates"] == str(app / "ca.crt")

@@ -167,7 +167,7 @@ def _certs(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from fedssd.flower.local import NAME, Trial
+    from fedssd.flower.local import Trial
 
     trial = Trial(args.app, not args.no_database)
     trial.up(args.nodes, print)
@@ -175,7 +175,7 @@ def _up(args: argparse.Namespace) -> int:
     fewer = args.nodes is not None and args.nodes < trial.recipe.clients
     minimum = f" --min-nodes {args.nodes}" if fewer else ""  # the others would be waited for in vain
     print(f"next:    {program} federation run {app}{minimum}")
-    print(f"or:      FLWR_HOME={shlex.quote(str(trial.flwr.home))} flwr run {app} {NAME} --stream")
+    print(f"or:      FLWR_HOME={shlex.quote(str(trial.flwr.home))} flwr run {app} --stream")
     print(f"then:    {program} federation down {app}")
     return 0
 

@@ -1,6 +1,6 @@
 """Real federations, over Flower: the apps of server and nodes, what travels, what a node remembers, a local trial.
 
-Only ``library`` imports flwr, and nothing outside this package imports ``library``.
+Only ``library``, ``wire`` and ``superlink`` import flwr, and nothing outside this package imports them.
 """
 
 from __future__ import annotations

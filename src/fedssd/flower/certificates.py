@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedssd.errors import UserError
+from fedssd.flower.enrolment import FILE, enrol, read_public, write_enrolment
+from fedssd.flower.private_files import new_secret, write_new
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
 SECRET = "superexec.secret"  # what the program that runs the server's app shows the SuperLink
+TOKEN = "operator.token"  # what whoever gives the SuperLink orders shows it
 DAYS = 365
+INNER_DAYS = 3650  # longer than any process runs
 LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # what stands between the dots of a host's name
 
 
@@ -32,40 +34,54 @@ def node_key(folder: Path, node: int) -> Path:
 def complete(folder: Path, nodes: int) -> bool:
     """Whether a folder has everything for so many nodes."""
     keys = [node_key(folder, node) for node in range(nodes)]
-    names = [AUTHORITY, AUTHORITY_KEY, SERVER, SERVER_KEY, SECRET, *(key.name for key in keys)]
+    names = [AUTHORITY, SERVER, SERVER_KEY, SECRET, TOKEN, FILE, *(key.name for key in keys)]
     return all((folder / name).is_file() for name in [*names, *(f"{key.name}.pub" for key in keys)])
 
 
 def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
-    """Write everything, private parts readable by their owner only; what is there already is never overwritten."""
-    made: dict[str, bytes] = {}
-    authority_key = _key()
-    authority = _certificate("fedssd federation authority", authority_key, None, authority_key, days)
-    server_key = _key()
-    names = [_host(host) for host in hosts]
-    server = _certificate(hosts[0], server_key, authority, authority_key, days, names)
-    made[AUTHORITY], made[AUTHORITY_KEY] = _pem(authority), _private(authority_key)
-    made[SERVER], made[SERVER_KEY] = _pem(server), _private(server_key)
-    made[SECRET] = secrets.token_hex(32).encode()
+    """Write everything, private parts readable by their owner only; what is there already is never overwritten.
+
+    The nodes' keys are enrolled as clients 0, 1, …
+    """
+    made, authority_key = _server_side(hosts, days)
+    made[AUTHORITY_KEY] = _private(authority_key)
+    made[SECRET], made[TOKEN] = new_secret(), new_secret()
     for node in range(nodes):
         key = _key()
         private = node_key(folder, node)
         made[private.name], made[f"{private.name}.pub"] = _private(key, openssh=True), _public(key, node)
-    taken = [name for name in made if (folder / name).exists()]
+    taken = [name for name in (*made, FILE) if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder / taken[0]} exists already: choose another folder, or remove the old keys")
+    _write(folder, made)
+    for node in range(nodes):
+        enrol(folder / FILE, read_public(node_key(folder, node).with_suffix(".key.pub")), node)
+    if not nodes:
+        write_enrolment(folder / FILE, [])
+    return [folder / name for name in (*made, FILE)]
+
+
+def write_inner(folder: Path, hosts: Sequence[str]) -> None:
+    """Write a certificate for programs of one machine, with an authority of its own whose key nobody keeps."""
+    _write(folder, _server_side(hosts, INNER_DAYS)[0])
+
+
+def _server_side(hosts: Sequence[str], days: int) -> tuple[dict[str, bytes], ec.EllipticCurvePrivateKey]:
+    """A new authority's certificate and a server's certificate and key, and the authority's key."""
+    authority_key, server_key = _key(), _key()
+    authority = _certificate("fedssd federation authority", authority_key, None, authority_key, days)
+    server = _certificate(hosts[0], server_key, authority, authority_key, days, [_host(host) for host in hosts])
+    made = {AUTHORITY: _pem(authority), SERVER: _pem(server), SERVER_KEY: _private(server_key)}
+    return made, authority_key
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in made.items():
-            _write(folder / name, content, public=name.endswith((".crt", ".pem", ".pub")))
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, content in files.items():
+            write_new(folder / name, content, public=name.endswith((".crt", ".pem", ".pub")))
     except OSError as error:
         raise UserError(f"cannot write certificates to {folder}: {error.strerror}") from None
-    return [folder / name for name in made]
-
-
-def _write(path: Path, content: bytes, public: bool) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if public else 0o600), "wb") as file:
-        file.write(content)
 
 
 def _key() -> ec.EllipticCurvePrivateKey:

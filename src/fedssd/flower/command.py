@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
+from fedssd.flower.private_files import read_secret, write_new
 from fedssd.flower.settings import toml
 
 LOOK_AGAIN = 3.0  # seconds between two questions how a run stands
@@ -52,19 +54,22 @@ class FlowerCommand:
     def __init__(self, home: Path, name: str) -> None:
         self.home, self.name = home, name
 
-    def configure(self, address: str, authority: Path) -> None:
-        """Say where the SuperLink is, and whose certificate it has."""
-        self.home.mkdir(parents=True, exist_ok=True)
+    def configure(self, address: str, authority: Path, token: Path) -> None:
+        """Say where the SuperLink is, whose certificate it has, and by which token it obeys."""
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _log_in(self.home / "credentials.yaml", address, read_secret(token))
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{self.name}"\n\n[superlink.{self.name}]\naddress = "{address}"\n'
             f"root-certificates = {toml(str(authority))}\n",
             encoding="utf-8",
         )
 
-    def register(self, public_key: Path) -> None:
-        """Tell the SuperLink that a node may come in; its database may know it from an earlier time."""
+    def register(self, public_key: str) -> None:
+        """Tell the SuperLink of a node's key; its database may know it from an earlier time."""
+        file = self.home / "register.pub"
+        file.write_text(public_key + "\n", encoding="utf-8")
         try:
-            self._ask("supernode", "register", str(public_key), self.name)
+            self._ask("supernode", "register", str(file), self.name)
         except UserError as error:
             if "already in use" not in str(error):
                 raise
@@ -166,6 +171,20 @@ class FlowerCommand:
 
     def _last_words(self) -> str:
         return " ".join(self._log.read_text(encoding="utf-8", errors="replace").split())[-200:] or "it said nothing"
+
+
+def _log_in(file: Path, address: str, token: str) -> None:
+    """Write what `flwr login` would leave for a SuperLink, which then hears the token with every order."""
+    known = {"authn-type": "oidc", "oidc-access-token": token, "oidc-refresh-token": "none"}
+    lines = {f"flower.account-auth.{address}.{key}": _base64(value) for key, value in known.items()}
+    aside = file.with_suffix(".part")
+    aside.unlink(missing_ok=True)
+    write_new(aside, json.dumps(lines).encode())  # JSON is YAML
+    aside.replace(file)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def environment(home: Path) -> dict[str, str]:

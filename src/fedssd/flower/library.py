@@ -1,4 +1,7 @@
-"""The one place that imports Flower, and only its public modules: they move between releases."""
+"""What the apps use of Flower, from its public modules only: others move between releases.
+
+Beside this module ``wire`` imports the messages that travel, and ``superlink`` the class that decides who gives orders.
+"""
 
 from __future__ import annotations
 

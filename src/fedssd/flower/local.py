@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,13 +16,13 @@ from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 from fedssd.flower import certificates
 from fedssd.flower.app import TRIAL, recipe_in
-from fedssd.flower.command import FlowerCommand, Outcome, environment, program
-from fedssd.flower.processes import HOST, START_LIMIT, Processes
+from fedssd.flower.command import Outcome, environment, program
+from fedssd.flower.listener import PER_ADDRESS
+from fedssd.flower.processes import HOST, START_LIMIT
 from fedssd.flower.samples import SAMPLES, deal, dealing
+from fedssd.flower.serving import DOOR, SUPEREXEC, SUPERLINK, Outside, Server
 from fedssd.flower.settings import recipe_of, toml
 
-NAME = "trial"  # of the SuperLink in Flower's configuration
-SUPERLINK, SUPEREXEC = "superlink", "superexec"
 DEALT = "dealt.json"  # among the samples: what decided who holds which
 REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink takes for connected already
 COME_AGAIN = 2.0  # seconds
@@ -34,12 +32,13 @@ class Trial:
     """A federation of an app on this machine."""
 
     def __init__(self, app: Path, database: bool = True) -> None:
-        self.app, self.database = app.resolve(), database
+        self.app = app.resolve()
         self.recipe = recipe_of(recipe_in(self.app))
         self.place = self.app / TRIAL
         self.keys, self.samples = self.place / "certificates", self.place / "samples"
-        self.processes = Processes(self.place)
-        self.flwr = FlowerCommand(self.place / "user", NAME)
+        per_address = PER_ADDRESS * max(1, self.recipe.clients // 4)  # here they all come from one
+        self.server = Server(self.keys, self.place, Outside(per_address=per_address), database)
+        self.processes, self.flwr = self.server.processes, self.server.flwr
 
     def up(self, count: int | None = None, tell: Callable[[str], None] = lambda text: None) -> None:
         """Deal the recipe's data out, make keys, start everything and wait until every node is connected."""
@@ -52,11 +51,9 @@ class Trial:
         nodes = range(count or self.recipe.clients)
         try:
             self._prepare(tell)
-            self.start_superlink()
-            self.start_superexec()
-            tell(f"SuperLink at {self.address}, with TLS and node authentication")
+            self.server.start()
+            tell(f"door: https://{self.address}")
             for node in nodes:
-                self.flwr.register(certificates.node_key(self.keys, node).with_suffix(".key.pub"))
                 self.start_node(node)
             for node in nodes:
                 self.await_node(node)
@@ -117,25 +114,12 @@ class Trial:
         return self.flwr.run(self.app, {**own, **settings}, hear)
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, on the port it had before if it had one, and wait until it answers."""
-        port, authority = self.processes.port(SUPERLINK), self.keys / certificates.AUTHORITY
-        self.flwr.configure(self.address, authority)
-        command = ["flower-superlink", "--host", HOST, "--port", str(port), "--isolation", "process"]
-        command += ["--ssl-ca-certfile", str(authority)]
-        command += ["--ssl-certfile", str(self.keys / certificates.SERVER)]
-        command += ["--ssl-keyfile", str(self.keys / certificates.SERVER_KEY)]
-        command += ["--enable-supernode-auth"]
-        command += ["--database", str(self.place / "superlink.db")] if self.database else []
-        command += ["--superexec-auth-secret-file", str(self.keys / certificates.SECRET)]
-        command += ["--disable-runtime-dependency-installation"]
-        self._start(SUPERLINK, command)
-        self.processes.wait_until(SUPERLINK, lambda: _answers(port, authority))
+        """Start the SuperLink, on the port it had before if it had one."""
+        self.server.start_superlink()
 
     def start_superexec(self) -> None:
-        """Start what runs the server's app; apart from the SuperLink, so that a run outlives it."""
-        authority = str(self.keys / certificates.AUTHORITY)
-        command = ["flower-superexec", "--runtime-api-address", self.address, "--root-certificates", authority]
-        self._start(SUPEREXEC, [*command, "--superexec-auth-secret-file", str(self.keys / certificates.SECRET)])
+        """Start what runs the server's app."""
+        self.server.start_superexec()
 
     def start_node(self, node: int, key: Path | None = None, insecure: bool = False) -> None:
         """Start one SuperNode with its own samples, state and port; ``insecure`` leaves out TLS and its key."""
@@ -176,8 +160,8 @@ class Trial:
 
     @property
     def address(self) -> str:
-        """Where the SuperLink is."""
-        return f"{HOST}:{self.processes.port(SUPERLINK)}"
+        """Where the door is, which nodes come to."""
+        return self.server.address(DOOR)
 
     def _start(self, name: str, command: list[str]) -> None:
         self.processes.start(name, [program(command[0]), *command[1:]], environment(self.place / name), self.app)
@@ -186,13 +170,3 @@ class Trial:
 def node_name(node: int) -> str:
     """What a node is called among the processes and folders."""
     return f"node-{node}"
-
-
-def _answers(port: int, authority: Path) -> bool:
-    """Whether something with a certificate of our authority listens there."""
-    try:
-        context = ssl.create_default_context(cafile=str(authority))
-        with socket.create_connection((HOST, port), 1) as plain, context.wrap_socket(plain, server_hostname=HOST):
-            return True
-    except OSError:
-        return False
