@@ -8,7 +8,12 @@ BASE and HEAD are git revisions or folders. Both run here, with this interpreter
 
   a  final weights, rounds and summary of every method on both engines, of sums, mixed models, faults, batch norm, uint8
      images, fp64, seeds side by side, sweeps, resumed runs, Flower in one process, and models and arrays of one's own
-  b  who holds what, initial weights, and the hash and content of every recipe of BASE, committed runs included
+  b  who holds what, initial weights, and the hash and content of every recipe of BASE, committed runs included; what
+     `reproduce` would run
+  c  what command lines print, word for word, and the files of a comparison and a sweep: for commits that only move code
+  d  the generated tables of BASE's pages, as numbers, wherever HEAD has them
+  e  runs killed by SIGKILL and resumed by HEAD, against BASE's that were not
+  f  BASE's folders in HEAD's hands: interrupted, finished, a federation's app
 
 A line is printed for everything that differs, and a count for every section; the exit status is 1 if anything differs.
 What was changed on purpose is for people to list. What BASE refuses and HEAD does counts as new; what HEAD records
@@ -29,31 +34,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from two_trees import FailedError, Flat, Tree, differences, emptied, flat, outcome, outcomes, tree_of, weights
-
-ENGINES = ("reference", "vectorised")
-# With less training FedSSD, PFNM and FedAvg come to the same bits, as nothing is credible or matched yet.
-SMALL = shlex.split(
-    "--data digits --model mlp --partition classes:5 --clients 7 --participation 0.8 --rounds 3 --epochs 2 "
-    "--batch 16 --lr 0.05 --auxiliary 16"
+from tree_kills import kills, old_folders
+from tree_pages import command_lines, page_tables
+from two_trees import (
+    ENGINES,
+    SMALL,
+    Case,
+    FailedError,
+    Flat,
+    Tree,
+    both,
+    chosen,
+    differences,
+    emptied,
+    flat,
+    outcome,
+    outcomes,
+    tree_of,
+    weights,
 )
-OPTIONS = {"fedssd": "fedssd.m_max=1", "trimmed-mean": "trimmed-mean.cut=1", "feddf": "feddf.steps=5"}
-PAIRS = ("fedssd+fedprox/fedavg", "fedssd+moon/fedavg", "fedcurv+fedntd/fedavg", "fedssd/fednova", "moon/median",
+
+PAIRS = ("fedssd+fedprox/fedavg", "fedprox+moon/fedavg", "fedcurv+fedntd/fedavg", "fedssd/fednova", "moon/median",
          "scaffold/ida")  # fmt: skip
 ALIKE: set[frozenset[str]] = set()  # cases that come to the same weights by what they are
 IMAGES = shlex.split("--data samples/images.npz --clients 3 --partition iid --rounds 2 --epochs 1 --batch 8")
-
-
-class Case(NamedTuple):
-    """One thing that is asked of both trees, each in a folder of its own."""
-
-    section: str
-    name: str
-    base: Callable[[Path], Flat]
-    head: Callable[[Path], Flat]
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,6 @@ class Verdict:
     differs: list[str]
     new: bool = False
     found: Flat | None = None  # what BASE came to
-
-
-def both(base: Tree, head: Tree, section: str, name: str, ask: Callable[[Tree, Path], Flat]) -> Case:
-    return Case(section, name, partial(ask, base), partial(ask, head))
 
 
 # (a) runs ------------------------------------------------------------------------------------------------------------
@@ -122,14 +124,6 @@ def halves(base: Tree, head: Tree, folder: Path) -> Iterator[tuple[str, str]]:
             yield method["name"], "fedavg"
         else:
             yield "fedavg", method["name"]
-
-
-def chosen(local: str, server: str) -> list[str]:
-    """The flags for two halves, with the options that let them show in few rounds."""
-    words = ["--local", local, "--server", server]
-    for name in (*local.split("+"), server):
-        words += ["--set", OPTIONS[name]] if name in OPTIONS else []
-    return words
 
 
 def runs(base: Tree, head: Tree, place: Path) -> Iterator[Case]:
@@ -208,6 +202,16 @@ def read(files: list[Path]) -> Callable[[Tree, Path], Flat]:
     return ask
 
 
+def planned(name: str) -> Callable[[Tree, Path], Flat]:
+    """The runs that make up the paper's tables or the study, and how many of them are committed."""
+
+    def ask(tree: Tree, folder: Path) -> Flat:
+        words = ["--plan", "--json", "--reuse", str(tree.path / "results"), "--out", "none"]
+        return flat(json.loads(tree.run(folder, "reproduce", name, *words)))
+
+    return ask
+
+
 def beginnings(base: Tree, head: Tree, _: Path) -> Iterator[Case]:
     case = partial(both, base, head, "b")
     for partition in ("iid", "dirichlet:0.5", "dirichlet-plain:0.5", "classes:3"):
@@ -220,11 +224,20 @@ def beginnings(base: Tree, head: Tree, _: Path) -> Iterator[Case]:
     committed = sorted((base.path / "results").rglob("recipe.toml"))
     if committed:
         yield case(f"{len(committed)} committed recipes", read(committed))
+    for name in ("all", "study"):
+        yield case(f"plan of {name}", planned(name))
 
 
 # all sections --------------------------------------------------------------------------------------------------------
 
-SECTIONS: dict[str, Callable[[Tree, Tree, Path], Iterator[Case]]] = {"a": runs, "b": beginnings}
+SECTIONS: dict[str, Callable[[Tree, Tree, Path], Iterator[Case]]] = {
+    "a": runs,
+    "b": beginnings,
+    "c": command_lines,
+    "d": page_tables,
+    "e": kills,
+    "f": old_folders,
+}
 
 
 def judged(case: Case, place: Path) -> Verdict:
@@ -279,7 +292,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", metavar="BASE", help="the older tree: a git revision or a folder")
     parser.add_argument("head", metavar="HEAD", help="the newer one")
-    parser.add_argument("--only", default="a,b", help="sections (default: a,b)")
+    parser.add_argument("--only", default="a,b,d,e,f", help="sections (default: all but c)")
     parser.add_argument("--case", default="", metavar="WORD", help="only cases with this in their name")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at once (default: 2)")
     parser.add_argument("--lines", type=int, default=3, metavar="N", help="lines for a case that differs (default: 3)")

@@ -9,6 +9,8 @@ import json
 import runpy
 import sys
 import tomllib
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ def recipes(listed: str) -> dict[str, Any]:
     if hasattr(fedssd, "Recipe"):
         load = fedssd.Recipe.load
     else:
-        from fedssd.experiment.recipe import load_recipe  # before recipes were public
+        load_recipe = before_recipes_were_public()
 
         def load(path: Path) -> Any:
             return load_recipe(path, {})
@@ -33,6 +35,14 @@ def recipes(listed: str) -> dict[str, Any]:
         except Exception as error:  # whatever a tree says is compared
             found[name] = {"error": str(error)}
     return found
+
+
+def before_recipes_were_public() -> Any:
+    """The function that reads a recipe."""
+    for name in ("fedssd.experiment.recipe", "fedssd.recipe", "fedssd.recipe.recipe"):
+        with suppress(ImportError, AttributeError):
+            return import_module(name).load_recipe
+    raise ImportError("no load_recipe")
 
 
 def own(method: str, engine: str, out: str) -> str:
@@ -71,8 +81,11 @@ def own(method: str, engine: str, out: str) -> str:
     return out
 
 
-def flower(lab: str, out: str) -> str:
-    """The federation of an app's folder, its server and nodes in this process, over Flower's messages."""
+def flower(lab: str, out: str, *more: str) -> str:
+    """The federation of an app's folder, its server and nodes in this process, over Flower's messages.
+
+    ``more`` are settings such as set=rounds=2, and state=DIR, where the nodes keep their memories.
+    """
     sys.path.insert(0, str(Path(__file__).with_name("flower")))
     from flwr.app import Context, RecordDict
     from inprocess import InProcessGrid, Node
@@ -80,12 +93,16 @@ def flower(lab: str, out: str) -> str:
     folder = Path(lab)
     app = runpy.run_path(str(folder / "federation_app.py"))
     count = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))["clients"]
+    given = dict(word.split("=", 1) for word in more)
+    state = given.pop("state", "")
     nodes = {}
     for client in range(count):
         node, own = 1000 + 7 * client, {"partition-id": client, "num-partitions": count}
+        own |= {"state-path": state} if state else {}
         nodes[node] = Node(app["client"], Context(1, node, own, RecordDict(), {}))
     config = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-    app["server"](InProcessGrid(nodes), Context(1, 1, {}, RecordDict(), {**config, "wait": 1.0, "out": out}))
+    config |= {"wait": 1.0, "out": out, **given}
+    app["server"](InProcessGrid(nodes), Context(1, 1, {}, RecordDict(), config))
     return out
 
 

@@ -10,7 +10,9 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,8 +20,9 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.numpy import load_file
 
@@ -30,6 +33,14 @@ MACHINE = {"started", "fedssd", "commit", "torch", "python", "card", "seconds"} 
 PRELOADED = ["torch", "torch.export", "numpy", "safetensors.torch", "sklearn.datasets", "flwr.serverapp"]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(PRELOADED)
+
+ENGINES = ("reference", "vectorised")
+# With less training FedSSD, PFNM and FedAvg come to the same bits, as nothing is credible or matched yet.
+SMALL = shlex.split(
+    "--data digits --model mlp --partition classes:5 --clients 7 --participation 0.8 --rounds 3 --epochs 2 "
+    "--batch 16 --lr 0.05 --auxiliary 16"
+)
+OPTIONS = {"fedssd": "fedssd.m_max=1", "trimmed-mean": "trimmed-mean.cut=1", "feddf": "feddf.steps=5"}
 
 Flat = dict[str, str]  # a dotted name -> a value as text
 
@@ -109,6 +120,27 @@ def _child(source: Path, cache: Path, folder: Path, words: tuple[str, ...], out:
         runpy.run_module("fedssd", run_name="__main__", alter_sys=True)
 
 
+class Case(NamedTuple):
+    """One thing that is asked of both trees, each in a folder of its own."""
+
+    section: str
+    name: str
+    base: Callable[[Path], Flat]
+    head: Callable[[Path], Flat]
+
+
+def both(base: Tree, head: Tree, section: str, name: str, ask: Callable[[Tree, Path], Flat]) -> Case:
+    return Case(section, name, partial(ask, base), partial(ask, head))
+
+
+def chosen(local: str, server: str) -> list[str]:
+    """The flags for two halves, with the options that let them show in few rounds."""
+    words = ["--local", local, "--server", server]
+    for name in (*local.split("+"), server):
+        words += ["--set", OPTIONS[name]] if name in OPTIONS else []
+    return words
+
+
 def tree_of(name: str, given: str, place: Path) -> Tree:
     """The tree of a git revision, written out below ``place``, or of a folder."""
     cache = place / f"{name}-cache"
@@ -150,6 +182,12 @@ def outcomes(folder: Path) -> Flat:
     """What every run below a folder left."""
     runs = sorted(file.parent for file in folder.rglob("rounds.jsonl"))
     return {f"{run.relative_to(folder)}:{key}": value for run in runs for key, value in outcome(run).items()}
+
+
+def data_of(page: Path) -> Any:
+    """The data in a report's page."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    return json.loads(found)
 
 
 def weights(file: Path) -> dict[str, str]:
