@@ -5,6 +5,10 @@ class UserError(ValueError):
     """Says in one line what was expected, what came, where, and what to do."""
 
 
+class DamagedError(UserError):
+    """A run's file is not as a run leaves it."""
+
+
 def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
     """'did you mean …?' when a known name is close, whatever its case, else the list of what there is."""
     close = closest(name, known)

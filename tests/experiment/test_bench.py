@@ -16,6 +16,8 @@ from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
 from fedssd.runs import tracking
+from fedssd.runs.archive import pack, write_pack
+from fedssd.runs.read import read_files
 from fedssd.sweeps.cache import finished_cells
 from fedssd.sweeps.grid import compare
 
@@ -85,6 +87,22 @@ def test_fedavg_under_another_name_gains_nothing_on_fedavg(
     again = json.loads(capsys.readouterr().out)
     assert again["ran"] == 2  # another file is another method
     assert list(again["gains"]) == ["fedavg"]
+
+
+def test_packed_runs_are_rivals_as_their_folders_are(
+    here: Path, committed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {file.parent.name: read_files(file.parent) for file in committed.rglob("summary.json")}
+    runs = {name: pack(one.recipe, one.header, one.summary, one.rounds) for name, one in found.items()}
+    (here / "packs").mkdir()
+    file = write_pack(runs, here / "packs" / "a.runs.jsonl.gz")
+    gains = []
+    for place in (committed, file.parent, file):
+        assert run(place, "--json") == 0
+        gains.append(json.loads(capsys.readouterr().out)["gains"])
+    assert gains == [gains[0]] * 3
+    assert set(gains[0]) == {"fedavg", "fedprox"}
+    assert "a.runs.jsonl.gz" in (here / "runs" / "bench-MyLoss-digits" / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("here")

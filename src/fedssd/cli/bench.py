@@ -43,7 +43,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="KEY=VALUE",
         help="an option of your method, or where it runs (device, engine); may be repeated",
     )
-    add("--results", type=a_path, metavar="DIR", help="where committed runs are (default: results/ of the checkout)")
+    add("--results", type=a_path, metavar="DIR", help="where committed runs are (default: those that come with fedssd)")
     add(
         "--out",
         type=a_path,
@@ -64,13 +64,14 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.reports.html import write_report
     from fedssd.reports.records import read
     from fedssd.reports.statistics import pair
+    from fedssd.runs.archive import packs_below
     from fedssd.sweeps.cache import finished_cells, finished_runs
 
     count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
     if wanted == []:
         raise UsageError(f"fedssd bench: --against expects at least one method, got {args.against!r}")
-    if args.results is not None and not args.results.is_dir():
+    if args.results is not None and not args.results.is_dir() and not packs_below(args.results):
         why = output.not_a_folder(args.results)
         raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
     method = with_paths(args.method)

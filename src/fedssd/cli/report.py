@@ -22,6 +22,7 @@ NAMED = 3  # runs that are left out, in a line
 EXAMPLES = examples(
     "fedssd report runs/compare-digits                     writes runs/compare-digits/report.html",
     "fedssd report runs/a runs/b --out both.html           several folders on one page",
+    "fedssd report results/digits.runs.jsonl.gz            packed runs; writes digits.html where you are",
     "fedssd report runs/compare-digits --figures           PNG and PDF for a paper's column, too",
 )
 
@@ -35,9 +36,9 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=EXAMPLES,
     )
     add = parser.add_argument
-    add("folders", nargs="+", type=a_path, metavar="DIR", help="folders with runs, at any depth")
+    add("folders", nargs="+", type=a_path, metavar="DIR", help="folders with runs, at any depth, or packed runs")
     add("--out", type=a_path, metavar="FILE", help=f"the page (default: {NAME} in the first folder)")
-    add("--title", metavar="TEXT", help="its title (default: the first folder's name)")
+    add("--title", metavar="TEXT", help="its title (default: the name of the first)")
     add("--figures", action="store_true", help="the figures as PNG and PDF, too (needs fedssd[figures])")
     parser.add_argument("--json", action="store_true", help="print what was written as one line of JSON")
     parser.set_defaults(main=main)
@@ -48,18 +49,20 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.reports.html import write_report
     from fedssd.reports.plots import FORMATS, need_matplotlib, write_figures
     from fedssd.reports.records import look
+    from fedssd.runs.archive import SUFFIX, runs_below
 
     for folder in args.folders:
-        if not folder.is_dir():
+        if not folder.is_dir() and not runs_below(folder):
             raise UserError(f"expected a folder with runs, got {folder}, which is {output.not_a_folder(folder)}")
-    file = args.out or args.folders[0] / NAME
+    name = args.folders[0].resolve().name.removesuffix(SUFFIX)
+    file = args.out or (args.folders[0] / NAME if args.folders[0].is_dir() else Path(f"{name}.html"))
     if file.is_dir() or not file.parent.is_dir():
         raise UserError(f"expected a file in a folder that is there for --out, got {file}")
     if args.figures:
         need_matplotlib()
     found = look(args.folders)
     _refuse(found, args.folders)  # whatever is wrong is said before anything is written
-    title = args.title or args.folders[0].resolve().name
+    title = args.title or name
     written = [write_report(args.folders, file, title)]
     if args.figures:
         written += write_figures(args.folders, file.with_name("figures"))

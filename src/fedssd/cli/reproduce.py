@@ -167,8 +167,10 @@ def _named(written: Sequence[Path], out: Path) -> list[str]:
 
 
 def _check_reuse(folders: Sequence[Path]) -> None:
+    from fedssd.runs.archive import packs_below
+
     for folder in folders:
-        if not folder.is_dir():
+        if not folder.is_dir() and not packs_below(folder):
             what = f"{folder}, which is {output.not_a_folder(folder)}"
             raise UsageError(f"fedssd reproduce: --reuse expects a folder with runs, got {what}")
 

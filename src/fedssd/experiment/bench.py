@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.runs import glance
 from fedssd.simulation.setup import assemble_all
-from fedssd.sweeps.cache import finished_cells
+from fedssd.sweeps.cache import recipes_of_finished
 
 SETTINGS = {
     "digits": "digits",
@@ -62,8 +61,9 @@ def holds_another(folder: Path, method: str) -> bool:
 
 def rivals(base: Recipe, seeds: Sequence[int], folder: Path, wanted: Sequence[str] | None = None) -> Runs:
     """Committed runs of other methods on exactly this setting, FedAvg first."""
-    done = finished_cells([folder]) if folder.is_dir() else {}
-    known = dict.fromkeys((*PAPER_METHODS, *sorted({_method(run) for run in done.values()})))
+    there = list(recipes_of_finished([folder])) if folder.exists() else []
+    done = {recipe.hash: run for recipe, run in there}  # of repeats the last
+    known = dict.fromkeys((*PAPER_METHODS, *sorted({recipe.method for recipe, _ in there})))
     found: Runs = {}
     for method in known if wanted is None else wanted:
         if ".py:" in method:  # another user's file, which may no longer be there
@@ -79,10 +79,6 @@ def rivals(base: Recipe, seeds: Sequence[int], folder: Path, wanted: Sequence[st
             f"{folder} holds no finished run on the setting of {SETTINGS[base.data]}.toml: name another with --results"
         )
     return found
-
-
-def _method(run: Path) -> str:
-    return str(json.loads((run / "summary.json").read_text(encoding="utf-8"))["method"])
 
 
 def refuse_other_splits(own: Mapping[int, Origin], others: Runs) -> None:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from fedssd.experiment.recipe import Recipe, merge
 from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
 from fedssd.reports.comparison import cells, headings, remarks, tabulate
 from fedssd.reports.grouping import halves_of, head_of, pair_name
 from fedssd.reports.records import Record
 from fedssd.reports.settings import OWN, Setting, once_per_seed
+from fedssd.runs.archive import is_packed
 from fedssd.runs.repeats import RULE
 
 Content = dict[str, Any]
@@ -328,4 +330,6 @@ def provenance(record: Record) -> Content:
 
 
 def _recipe_text(record: Record) -> str:
+    if is_packed(record.folder):
+        return merge(Recipe(), record.recipe, f"recipe of {record.folder}").to_toml()
     return (record.folder / "recipe.toml").read_text(encoding="utf-8")

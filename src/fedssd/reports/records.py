@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedssd.errors import UserError
-from fedssd.runs.read import DamagedError, read_files
+from fedssd.errors import DamagedError, UserError
+from fedssd.runs.archive import runs_below
+from fedssd.runs.read import read_files
 from fedssd.runs.repeats import begun
 
 
@@ -16,7 +17,7 @@ from fedssd.runs.repeats import begun
 class Record:
     """A run as it lies on disk."""
 
-    folder: Path
+    folder: Path  # or its place in a pack
     recipe: dict[str, Any]
     header: dict[str, Any]  # versions, device, hashes
     rounds: list[dict[str, Any]]
@@ -46,7 +47,7 @@ class Found(NamedTuple):
 
 
 def collect(folders: Sequence[Path]) -> list[Record]:
-    """Every whole run in or below these folders, at least one."""
+    """Every whole run in or below these folders or in packs, at least one."""
     found = look(folders)
     if found.records:
         return found.records
@@ -57,7 +58,7 @@ def collect(folders: Sequence[Path]) -> list[Record]:
 
 
 def look(folders: Sequence[Path]) -> Found:
-    """Every run in or below these folders, each once, in the order of their paths."""
+    """Every run in or below these folders or in packs, each once, in the order of their paths."""
     found = Found([], [], {})
     for place, path in _begun(folders).items():
         if (path / "recipe.toml").is_file() and not (path / "summary.json").is_file():
@@ -79,9 +80,10 @@ def _begun(folders: Sequence[Path]) -> dict[Path, Path]:
     """Where runs are, and by which path they were found."""
     found: dict[Path, Path] = {}
     for folder in folders:
-        if not folder.is_dir():
+        packed = runs_below(folder)
+        if not folder.is_dir() and not packed:
             raise UserError(f"expected a folder with runs, got {folder}, which is not there")
-        for path in sorted(set(_runs(folder))):
+        for path in sorted({*_runs(folder), *packed}):
             found.setdefault(path.resolve(), path)
     return found
 

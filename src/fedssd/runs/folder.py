@@ -22,6 +22,7 @@ from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.runs.commit import source_commit
+from fedssd.runs.rules import RULES
 from fedssd.simulation.events import Line
 from fedssd.simulation.setup import Federation
 
@@ -230,6 +231,7 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "fedssd": fedssd.__version__,
+        "rules": RULES,
         "commit": source_commit(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedssd.runs.archive import is_packed, read_run
+
 
 def header(run: Path) -> Mapping[str, Any]:
     """Line 0 of a run folder's record: what the run was made with; empty where it cannot be read."""
+    if is_packed(run):
+        return read_run(run).header
     try:
         with (run / "rounds.jsonl").open(encoding="utf-8") as file:
             found = json.loads(file.readline())

@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from fedssd.errors import UserError
+from fedssd.errors import DamagedError
+from fedssd.runs.archive import is_packed, read_run
 
 NUMBER, MAYBE = (int, float), (int, float, type(None))
 NUMBERS = [NUMBER]
@@ -63,12 +64,8 @@ WORDS = {
 }
 
 
-class DamagedError(UserError):
-    """A run's file is not as a run leaves it."""
-
-
 class Files(NamedTuple):
-    """What a run folder holds."""
+    """What a run folder holds, or a pack of a run."""
 
     recipe: dict[str, Any]
     header: dict[str, Any]
@@ -77,7 +74,12 @@ class Files(NamedTuple):
 
 
 def read_files(run: Path) -> Files:
-    """A run's recipe, record and summary; a :class:`DamagedError` where one is missing, broken or of another length."""
+    """A run's recipe, record and summary; a :class:`DamagedError` where one is missing, broken or of another length.
+
+    A run in a pack is checked in the same way.
+    """
+    if is_packed(run):
+        return _packed_files(run)
     recipe = _recipe(run / "recipe.toml")
     summary = _summary(run / "summary.json")
     record = run / "rounds.jsonl"
@@ -88,12 +90,37 @@ def read_files(run: Path) -> Files:
 
 
 def is_finished(run: Path) -> bool:
-    """Whether a run folder has all its rounds, and is whole."""
+    """Whether a run folder has all its rounds, and is whole; of a packed run its rounds are not looked at."""
     try:
-        summary = read_files(run).summary
+        summary = _heads(run).summary if is_packed(run) else read_files(run).summary
     except DamagedError:
         return False
     return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
+
+
+def _packed_files(run: Path) -> Files:
+    """A run out of a pack."""
+    files = _heads(run)
+    try:
+        files = files._replace(rounds=read_run(run).rounds)
+    except ValueError as error:
+        raise DamagedError(f"{run} {error}") from None
+    if len(files.rounds) != files.summary["rounds"]:
+        raise DamagedError(f"{run} has {_rounds(len(files.rounds))}, and its summary counts {files.summary['rounds']}")
+    for number, line in enumerate(files.rounds, start=1):
+        _refuse_misfit(f"{run} round {number}", line, ROUND)
+        if line["round"] != number:
+            raise DamagedError(f"{run} has round {line['round']}, where {number} belongs")
+    return files
+
+
+def _heads(run: Path) -> Files:
+    """The same without its rounds, which are most of it."""
+    found = read_run(run)
+    _refuse_misfit(f"{run}, its header,", found.header, HEADER)
+    _refuse_misfit(f"{run}, its summary,", found.summary, SUMMARY)
+    _refuse_no_best(f"{run}, its summary,", found.summary)
+    return Files(found.recipe, found.header, [], found.summary)
 
 
 def _recipe(file: Path) -> dict[str, Any]:
@@ -106,9 +133,13 @@ def _recipe(file: Path) -> dict[str, Any]:
 
 def _summary(file: Path) -> dict[str, Any]:
     summary = _object(str(file), _text(file), SUMMARY)
-    if "final" in summary and "best" not in summary:
-        raise DamagedError(f"{file} has no 'best'")
+    _refuse_no_best(str(file), summary)
     return summary
+
+
+def _refuse_no_best(place: str, summary: dict[str, Any]) -> None:
+    if "final" in summary and "best" not in summary:
+        raise DamagedError(f"{place} has no 'best'")
 
 
 def _record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -143,10 +174,14 @@ def _object(place: str, text: str, shape: Any) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise DamagedError(f"{place} is not valid JSON") from None
+    _refuse_misfit(place, content, shape)
+    return content
+
+
+def _refuse_misfit(place: str, content: Any, shape: Any) -> None:
     wrong = _misfit(content, shape, "")
     if wrong:
         raise DamagedError(f"{place} {wrong}")
-    return content
 
 
 def _refuse(constant: str) -> NoReturn:

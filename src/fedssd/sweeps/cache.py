@@ -5,12 +5,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from fedssd.errors import UserError
 from fedssd.experiment.cells import resolved
-from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.recipe import Recipe, check, load_recipe, merge
+from fedssd.runs import glance
+from fedssd.runs.archive import is_packed, read_run, runs_below
 from fedssd.runs.read import is_finished
 from fedssd.runs.repeats import newest_last
+from fedssd.runs.rules import still_valid
 
 
 def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
@@ -32,18 +36,35 @@ def finished_runs(folders: Iterable[Path], trusted: str = "") -> dict[str, list[
 
 def recipes_of_finished(folders: Iterable[Path], trusted: str = "") -> Iterator[tuple[Recipe, Path]]:
     """Each with its recipe, those that count last."""
-    there = dict.fromkeys(summary.parent for folder in folders for summary in folder.rglob("summary.json"))
+    there = dict.fromkeys(run for folder in folders for run in runs_in(folder))
     for run in newest_last(filter(is_finished, there)):
         recipe = _recipe(run, trusted)
-        if recipe is not None:
+        if recipe is not None and still_valid(glance.header(run), recipe):
             yield recipe, run
+
+
+def runs_in(folder: Path) -> Iterator[Path]:
+    """Every run in or below a folder that has come to something, in a folder of its own or packed."""
+    yield from (summary.parent for summary in folder.rglob("summary.json"))
+    yield from runs_below(folder)
+
+
+def recipe_of(run: Path) -> Recipe:
+    """The recipe that a run wrote down, as this version reads it."""
+    if is_packed(run):
+        return check(merge(Recipe(), read_run(run).recipe, f"recipe of {run}"))
+    return load_recipe(run / "recipe.toml", {})
 
 
 def _recipe(run: Path, trusted: str) -> Recipe | None:
     try:
-        method = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8")).get("method", "")
+        method = _written(run).get("method", "")
         if ".py:" in method and method != trusted:
             return None
-        return resolved(load_recipe(run / "recipe.toml", {}))
+        return resolved(recipe_of(run))
     except (OSError, ValueError, TypeError, UserError):  # of another version
         return None
+
+
+def _written(run: Path) -> dict[str, Any]:
+    return read_run(run).recipe if is_packed(run) else tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))

@@ -27,8 +27,9 @@ def _percent(line: Line, *path: str) -> float | None:
 
 
 def _worst(line: Line, whose: str) -> float | None:
-    recalls = (line.get(whose) or {}).get("class_acc")
-    return 100 * min(recalls) if recalls else None
+    measured = line.get(whose) or {}
+    recalls, worst = measured.get("class_acc"), measured.get("worst")  # of a packed run often the worst alone
+    return 100 * min(recalls) if recalls else None if worst is None else 100 * worst
 
 
 DISTILLED: dict[str, Callable[[Line], float | None]] = {  # a method without a teacher has none of these

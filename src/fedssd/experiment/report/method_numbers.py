@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from fedssd.experiment.recipe import KEYS, MACHINE, Recipe, load_recipe
+from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
 from fedssd.experiment.report.wording import interval
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.reports.comparison import BASELINE
@@ -18,6 +17,7 @@ from fedssd.reports.markdown import table
 from fedssd.reports.statistics import pair
 from fedssd.runs.read import read_files
 from fedssd.runs.repeats import newest_last
+from fedssd.sweeps.cache import recipe_of, runs_in
 
 # What runs may differ in and still be on one task; lines part by split, head, length and how they were computed.
 FREE = {"method", "server", "head", "seed", "partition_seed", "evaluate_local", "rounds", *MACHINE} - {"kernels"}
@@ -56,7 +56,7 @@ class Finished:
         """Its accuracy after some of its rounds, as the run of that length would have ended."""
         if rounds == self.recipe.rounds:
             return self.accuracy
-        _, *lines = map(json.loads, (self.folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines())
+        lines = read_files(self.folder).rounds
         return next(
             (100 * line["global"]["acc"] for line in lines if line["round"] == rounds and "global" in line), None
         )
@@ -148,11 +148,10 @@ def lines_of(results: Path, besides: Path | None = None) -> list[Line]:
 
 def _finished(results: Path, besides: Path | None) -> list[Finished]:
     found = []
-    folders = (file.parent for file in results.rglob("summary.json"))
-    for folder in newest_last(one for one in folders if besides is None or besides not in one.parents):
+    for folder in newest_last(one for one in runs_in(results) if besides is None or besides not in one.parents):
         summary = read_files(folder).summary
         if summary["rounds"] == summary["of_rounds"] and "final" in summary:
-            recipe = load_recipe(folder / "recipe.toml", {})
+            recipe = recipe_of(folder)
             found.append(Finished(recipe, folder, 100 * summary["final"]["acc"], "diverged" in summary))
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -14,6 +13,7 @@ from fedssd.experiment.cells import Cell
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import made
 from fedssd.experiment.study.trial import Trial
+from fedssd.runs.read import read_files
 from fedssd.sweeps.cache import recipes_of_finished
 
 BY_LATE_ROUNDS = ("screen", "tune", "columns", "compose", "digits-columns")  # parts that choose between runs of ours
@@ -107,5 +107,4 @@ def _endless(recipe: Recipe) -> tuple[str, str]:
 @cache
 def _curve(run: Path) -> tuple[tuple[int, float], ...]:
     """Every evaluated round with the global model's accuracy."""
-    _, *lines = map(json.loads, (run / "rounds.jsonl").read_text(encoding="utf-8").splitlines())
-    return tuple((line["round"], line["global"]["acc"]) for line in lines if "global" in line)
+    return tuple((line["round"], line["global"]["acc"]) for line in read_files(run).rounds if "global" in line)
