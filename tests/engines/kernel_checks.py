@@ -14,7 +14,7 @@ from torch.func import vmap
 
 from fedssd.core import tree
 from fedssd.core.net import Net, Outputs, weights_of
-from fedssd.engines.kernels.differentiable import layers, losses
+from fedssd.engines.kernels import layers, losses
 from fedssd.engines.kernels.net import StackedNet
 
 MODELS, BATCH = 2, 2

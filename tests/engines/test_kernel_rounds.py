@@ -21,8 +21,7 @@ from fedssd.core.round import ClientStore, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline
-from fedssd.engines.kernels import side_by_side
-from fedssd.engines.kernels.differentiable import layers
+from fedssd.engines.kernels import layers, strides
 from fedssd.engines.vectorised import VectorisedEngine, sizing
 from fedssd.methods.registry import build_local
 
@@ -98,7 +97,7 @@ def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
 @pytest.mark.parametrize("block", [8, 3])
 def test_a_test_set_in_blocks_of_whole_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "EVALUATION_BLOCKS", (block,))
-    monkeypatch.setattr(side_by_side, "ROW", 4)
+    monkeypatch.setattr(strides, "ROW", 4)
     assert_same_round(Local())  # 12 samples: a block of 8, and one of 4 that is filled up; or four that are no row
 
 

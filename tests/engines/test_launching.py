@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fedssd.engines.kernels import launching
-from fedssd.engines.kernels.aside import beside, branch
 from fedssd.engines.kernels.launching import Kernel, rehearse, rehearsing, unlaunched
+from fedssd.engines.kernels.streams import beside, branch
 
 
 class Asked:

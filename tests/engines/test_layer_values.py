@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
-from fedssd.engines.kernels import convolution, linear, matrix_convolution, pool, side_by_side
+from fedssd.engines.kernels import convolution, linear, matrix_convolution, pool, strides
 from fedssd.engines.kernels.layer import Layer
 
 pytestmark = no_context
@@ -71,7 +71,7 @@ def test_convolution_with_relu_and_pool(
     layer = Layer(data.draw(st.integers(0, kernel - 1)), relu, pools)
     height, width = kernel + 1 + tall, kernel + 1 + wide
     x = drawn(1 if shared else count, batch, inputs, height, width).expand(count, -1, -1, -1, -1)
-    x = side_by_side.laid(x) if data.draw(st.booleans()) else x
+    x = strides.laid(x) if data.draw(st.booleans()) else x
     w, bias = drawn(count, outputs, inputs, kernel, kernel), drawn(count, outputs)
     x64, w64, bias64 = exact(x, w, bias)
     plain = torch.stack([F.conv2d(a, b, c, padding=layer.padding) for a, b, c in zip(x64, w64, bias64, strict=True)])
@@ -147,8 +147,8 @@ def test_what_matrix_units_are_not_for_goes_on_in_float32() -> None:
 def test_a_batch_of_several_rows_is_those_rows(
     padding: int, relu: bool, pools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "ROW", 64 if CUDA else 4)
-    row, layer = side_by_side.ROW, Layer(padding, relu, pools)
+    monkeypatch.setattr(strides, "ROW", 64 if CUDA else 4)
+    row, layer = strides.ROW, Layer(padding, relu, pools)
     x, w, bias = drawn(2, 3 * row, 1, 5, 6), drawn(2, 3, 1, 3, 3), drawn(2, 3)
     out, chosen = convolution.forward(x, w, bias, layer)
     slope = torch.randn_like(out)
@@ -169,7 +169,7 @@ def test_linear_with_relu(
     torch.manual_seed(count)
     x, w, bias = drawn(count, batch, inputs), drawn(count, outputs, inputs), drawn(count, outputs)
     x64, w64, bias64 = exact(x, w, bias)
-    x = side_by_side.laid(x) if aside else x
+    x = strides.laid(x) if aside else x
     plain = torch.baddbmm(bias64[:, None], x64, w64.transpose(1, 2))
     expected = plain.relu() if relu else plain
     out = linear.forward(x, w, bias, relu, precision)
@@ -183,7 +183,7 @@ def test_linear_with_relu(
         (out, expected, inputs), (by_weight, w64.grad, batch / 4), (by_bias, bias64.grad, batch / 4),
         (by_x, x64.grad, outputs / 4),
     )  # fmt: skip
-    assert not aside or side_by_side.lies_so(by_x)
+    assert not aside or strides.lies_so(by_x)
     assert max(error(a, b.detach(), n) for a, b, n in found) <= (FP32 if precision == "ieee" else TF32)
 
 
@@ -204,14 +204,14 @@ def test_pool(height: int, width: int, count: int) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_samples_side_by_side_are_the_same_samples(shared: bool) -> None:
     x = drawn(1 if shared else 3, 4, 2, 5).expand(3, -1, -1, -1)
-    found = side_by_side.laid(x)
+    found = strides.laid(x)
     assert torch.equal(found, x)
     assert found.stride() == (0 if shared else 40, 1, 20, 4)
-    assert side_by_side.laid(found) is found
+    assert strides.laid(found) is found
     for some in (x, found, torch.cat([found, found])[::2][:3]):
-        assert torch.equal(side_by_side.apart(some), some)
-        assert side_by_side.apart(some).stride() == (40, 1, 20, 4)
-    assert side_by_side.empty(3, 4, 2, 5, device=x.device).stride() == (40, 1, 20, 4)
+        assert torch.equal(strides.apart(some), some)
+        assert strides.apart(some).stride() == (40, 1, 20, 4)
+    assert strides.empty(3, 4, 2, 5, device=x.device).stride() == (40, 1, 20, 4)
 
 
 def test_a_diverged_model_stays_diverged() -> None:

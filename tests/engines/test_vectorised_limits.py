@@ -13,7 +13,7 @@ from cohorts import Setting, first_jobs, several, tensors
 
 from fedssd.core import tree
 from fedssd.core.contract import Method
-from fedssd.engines.kernels.aside import beside, branch
+from fedssd.engines.kernels.streams import beside, branch
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine, program
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.step import State, Step

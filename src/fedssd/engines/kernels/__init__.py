@@ -1,7 +1,7 @@
 """Layers of many small models, each with its own weights, as kernels of our own; everything else stays PyTorch's.
 
-``net`` puts them under any model without the model knowing, ``differentiable`` gives them gradients and vmap rules,
-``aside`` a second stream, ``launching`` compiles them ahead of time, and the other modules hold the kernels. Triton,
+``net`` puts them under any model without its knowing, ``layers`` and ``losses`` give them gradients and vmap rules,
+``streams`` a second stream, ``launching`` compiles them ahead of time, and the other modules hold the kernels. Triton,
 which comes with torch's builds for accelerators, is imported only when used.
 """
 

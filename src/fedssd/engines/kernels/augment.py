@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedssd.core.randomness import below, bits
 from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline
-from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import launched
 
 BLOCK = 1024  # pixels of one program
@@ -103,7 +103,7 @@ def at_step(
     Visits, labels and mask are [S, M, B] without gaps. The samples of x lie side by side, as convolutions want them.
     """
     models, batch = y.shape[1:]
-    x = side_by_side.empty(width, batch, *images.shape[1:], device=images.device)
+    x = strides.empty(width, batch, *images.shape[1:], device=images.device)
     y_now, mask_now = y.new_empty(width, batch), mask.new_empty(width, batch)
     _launch(pipeline, images, made, x, True, step, y, mask, y_now, mask_now, models * batch)
     return x, y_now, mask_now

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels import matrix_convolution, side_by_side
+from fedssd.engines.kernels import matrix_convolution, strides
 from fedssd.engines.kernels.launching import launched
 from fedssd.engines.kernels.layer import MOST, Layer, larger, own
 
@@ -243,7 +243,7 @@ PROGRAMS = (2048, 8192)  # of a weight gradient: enough for one wave, and to eve
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
     """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> [M, B, O, …], and what the
     pool chose; without a pool the output again, which says where ReLU let something through."""
-    x = side_by_side.laid(x)
+    x = strides.laid(x)
     outputs, kernel = w.shape[1], w.shape[-1]
     if x.shape[1] > 1 and max(x.shape[2], outputs) * x[0, :, 0].numel() > MOST:
         halves = [forward(part, w, bias, layer) for part in x.chunk(2, dim=1)]
@@ -251,7 +251,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Te
     height, width = (side + 2 * layer.padding - kernel + 1 for side in x.shape[-2:])
     if layer.pool:
         height, width = height // 2, width // 2
-    out = side_by_side.empty(*x.shape[:2], outputs, height, width, device=x.device)
+    out = strides.empty(*x.shape[:2], outputs, height, width, device=x.device)
     chosen = torch.empty_like(out, dtype=torch.int8) if layer.pool else out
     _launch(x, x, w, bias, out, chosen, layer, PLAIN, False, x.shape[-2:], outputs, FORWARD)
     return out, chosen
@@ -263,8 +263,8 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: Layer, sides: t
     if matrix_convolution.covers(torch.Size((*dy.shape[:2], channels, *sides)), w.shape, layer):
         return matrix_convolution.input_gradient(w, dy, chosen, sides)
     full = torch.Size(side + 2 * layer.padding - kernel + 1 for side in sides)
-    out = side_by_side.empty(*dy.shape[:2], channels, *sides, device=dy.device)
-    dy, chosen = side_by_side.apart(dy), side_by_side.apart(chosen)
+    out = strides.empty(*dy.shape[:2], channels, *sides, device=dy.device)
+    dy, chosen = strides.apart(dy), strides.apart(chosen)
     back = Layer(kernel - 1 - layer.padding)
     _launch(dy, chosen, w, None, out, out, back, _stored(layer), True, full, channels, BACKWARD)
     return out
@@ -274,7 +274,7 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: L
     """The gradients of w [M, O, C, K, K] and of the bias [M, O]."""
     if matrix_convolution.covers(x.shape, torch.Size((*dy.shape[:1], dy.shape[2], x.shape[2], kernel, kernel)), layer):
         return matrix_convolution.weight_gradient(x, dy, chosen, kernel)
-    x, dy, chosen = side_by_side.laid(x), side_by_side.apart(dy), side_by_side.apart(chosen)
+    x, dy, chosen = strides.laid(x), strides.apart(dy), strides.apart(chosen)
     models, batch, channels, height, width = x.shape
     outputs, inner = dy.shape[2], channels * kernel * kernel
     group = _group(outputs, min(8, max(1, SUMS // kernel**2)))
@@ -297,7 +297,7 @@ def _launch(
     turned: bool, sides: torch.Size, outputs: int, tiles: tuple[Tile, ...],
 ) -> None:  # fmt: skip
     models, batch, channels = x.shape[:3]
-    row = side_by_side.row(batch)
+    row = strides.row(batch)
     height, width = (side if layer.pool else (side + 1) // 2 for side in out.shape[-2:])
     for tile in tiles:
         group = _group(outputs, tile.channels)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import launched
 
 
@@ -84,8 +84,8 @@ def input_gradient(
 ) -> Tensor:
     """The gradient of x, lying in memory as x does; ``out`` is the layer's output where ReLU follows."""
     tile = tile or (INPUT if precision == "tf32" else EXACT_INPUT)
-    aside = side_by_side.lies_so(x)
-    found = side_by_side.empty(*x.shape, device=x.device) if aside else dy.new_empty(*x.shape)
+    aside = strides.lies_so(x)
+    found = strides.empty(*x.shape, device=x.device) if aside else dy.new_empty(*x.shape)
     _launch(dy, w, out, None, found, None, False, precision, tile)
     return found
 

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import launched
 from fedssd.engines.kernels.layer import MOST, Layer, own
 
@@ -196,10 +196,10 @@ def covers(x: torch.Size, w: torch.Size, layer: Layer) -> bool:
 
 def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, sides: torch.Size) -> Tensor:
     """The gradient of x, whose sides are given."""
-    w, dy, chosen = own(w), side_by_side.apart(dy), side_by_side.apart(chosen)
+    w, dy, chosen = own(w), strides.apart(dy), strides.apart(chosen)
     models, batch, outputs = dy.shape[:3]
     channels, kernel = w.shape[2], w.shape[-1]
-    out = side_by_side.empty(models, batch, channels, *sides, device=dy.device)
+    out = strides.empty(models, batch, channels, *sides, device=dy.device)
     tall, wide = ((side + 1) // 2 for side in sides)
     rows = _rows(channels)
     tile = BACKWARD[rows]
@@ -207,14 +207,14 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, sides: torch.Size) -> 
     columns = batch * tall * triton.cdiv(wide, squares)
     _input_gradient[(triton.cdiv(columns, tile.columns), models)](
         w, dy, chosen, out, w.stride(0), batch, channels, *sides, outputs, kernel, rows, squares, tile.columns,
-        tile.inner, side_by_side.row(batch), num_warps=tile.warps, num_stages=1,
+        tile.inner, strides.row(batch), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
 
 
 def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int) -> tuple[Tensor, Tensor]:
     """The gradients of w [M, O, C, K, K] and of the bias [M, O]."""
-    x, dy, chosen = side_by_side.laid(x), side_by_side.apart(dy), side_by_side.apart(chosen)
+    x, dy, chosen = strides.laid(x), strides.apart(dy), strides.apart(chosen)
     models, batch, channels, height, width = x.shape
     outputs, rows = dy.shape[2], _rows(dy.shape[2])
     tile = WEIGHT[rows]

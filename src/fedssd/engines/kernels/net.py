@@ -24,7 +24,7 @@ from fedssd.core.net import Net, Outputs
 from fedssd.core.randomness import bits
 from fedssd.core.step import cross_entropy, mean_loss
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels.differentiable import layers, losses
+from fedssd.engines.kernels import layers, losses
 from fedssd.methods.distillation import confusion_counts
 from fedssd.methods.fedssd import distillation_weights, shares, weighted_square
 

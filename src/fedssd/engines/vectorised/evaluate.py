@@ -13,7 +13,7 @@ from fedssd.core import tree
 from fedssd.core.engine import Evaluation, World
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.net import Losses
 from fedssd.engines.vectorised.lift import over_models
 from fedssd.methods.distillation import confusion_counts
@@ -35,9 +35,9 @@ def _evaluate_some(net: Net, world: World, models: Tree, block: int, kernels: bo
     loss = torch.zeros(count, dtype=world.dtype, device=world.device)
     samples = len(world.test_y)
     even = math.ceil(samples / math.ceil(samples / block))  # kernels are made for a block's size: one for all
-    whole_rows = kernels and even >= side_by_side.ROW
+    whole_rows = kernels and even >= strides.ROW
     if whole_rows:
-        even = side_by_side.ROW * math.ceil(even / side_by_side.ROW)
+        even = strides.ROW * math.ceil(even / strides.ROW)
     for x, y in zip(torch.split(world.test_x, even), torch.split(world.test_y, even), strict=True):
         prepared = world.pipeline.test(_filled_up(x, even) if whole_rows else x, world.dtype)
         logits: Tensor = over_models(lambda w, inputs: net(w, inputs).logits, count, (False, True))(models, prepared)

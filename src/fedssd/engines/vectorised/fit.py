@@ -8,7 +8,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels import side_by_side
+from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised.lift import over_models
@@ -22,7 +22,7 @@ def misfit(net: Net, weights: Tree, x: Tensor) -> str:
     with arithmetic(x.device, "fp32", benchmark=False):
         expected = over_models(net, 2, (False, True))(pair, x)
         try:
-            laid = side_by_side.laid(x[None])[0]  # as a step's batches lie
+            laid = strides.laid(x[None])[0]  # as a step's batches lie
             ours = over_models(StackedNet(net, "ieee"), 2, (False, True))
             if x.is_cuda:
                 rehearse(lambda: ours(pair, laid))

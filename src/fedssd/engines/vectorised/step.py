@@ -14,9 +14,9 @@ from fedssd.core.net import Net, Outputs
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
 from fedssd.core.tree import Tree
-from fedssd.engines.kernels.aside import beside, branch
-from fedssd.engines.kernels.differentiable.layers import pieces
+from fedssd.engines.kernels.layers import pieces
 from fedssd.engines.kernels.net import Losses
+from fedssd.engines.kernels.streams import beside, branch
 from fedssd.engines.vectorised.flat import Flat, FlatByType
 from fedssd.engines.vectorised.layout import holds_back
 from fedssd.engines.vectorised.lift import over_models

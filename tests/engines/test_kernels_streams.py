@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedssd.core.net import Net
-from fedssd.engines.kernels.aside import Branch, beside, branch
+from fedssd.engines.kernels.streams import Branch, beside, branch
 
 
 class Tied(nn.Module):

@@ -1,7 +1,8 @@
 """Convolution, linear layer and pool, with what follows them, and the parameters they are given.
 
-Layers with weights are pairs of autograd functions. The first sees one model and has a vmap rule; in that rule the
-models' weights are one stacked tensor, and the second, which knows only stacked tensors, takes it from there.
+A function sees one model and has a vmap rule; in that rule the models' tensors are one stacked tensor each, which is
+what the kernels know. Layers with weights are pairs of autograd functions. Of these the first is that function,
+and the second, which knows only stacked tensors, takes it from its rule.
 
 What follows a layer may work in place, as it may on torch's own: the output is kept for the way back only where ReLU is
 part of the layer, and is never a view.
@@ -15,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedssd.engines.kernels import cpu_pool, side_by_side
-from fedssd.engines.kernels.aside import Branch, Result, branch
-from fedssd.engines.kernels.differentiable.stacking import apply, front
+from fedssd.engines.kernels import cpu_pool, strides
+from fedssd.engines.kernels.stacking import apply, front
+from fedssd.engines.kernels.streams import Branch, Result, branch
 
 SMALL = 32  # samples below which a batch does not fill a warp, whose threads take neighbouring samples
 Lone = Callable[[], bool]
@@ -122,7 +123,7 @@ class _Convolutions(torch.autograd.Function):
         from fedssd.engines.kernels.layer import Layer
 
         ctx.layer, ctx.biased = layer, bias is not None
-        x = side_by_side.laid(x)  # once, for both ways
+        x = strides.laid(x)  # once, for both ways
         out, chosen = convolution.forward(x, weight, bias, Layer(*layer[:4]))
         said = _said(out, chosen, layer)
         ctx.mark_non_differentiable(said)
@@ -149,7 +150,7 @@ def _convolution_gradients(
     from fedssd.engines.kernels import convolution
     from fedssd.engines.kernels.layer import Layer
 
-    layer, dy = Layer(*ctx.layer[:4]), side_by_side.apart(dy)
+    layer, dy = Layer(*ctx.layer[:4]), strides.apart(dy)
     chosen = chosen if layer.relu or layer.pool else dy  # which then nobody reads
     by_weight, by_bias = _maybe_aside(
         ctx.layer, lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen
