@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedssd.core.overriding import overridable
+from fedssd.core.tree import overridable
 
 MASK = 0xFFFFFFFF
 Word = int | Tensor

@@ -11,8 +11,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.contract import Batch, Method
 from fedssd.core.net import Net
-from fedssd.core.overriding import overridable
-from fedssd.core.tree import Tree
+from fedssd.core.tree import Tree, overridable
 
 
 class Progress(NamedTuple):

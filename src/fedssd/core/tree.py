@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 Tree: TypeAlias = Any  # Tensor | dict[str, "Tree"]; a recursive alias would make every lookup a cast
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 def map_tree(function: Callable[..., Any], *trees: Tree) -> Tree:
@@ -99,3 +103,19 @@ def unflatten(flat: dict[str, Tensor]) -> Tree:
 def size_in_bytes(tree: Tree) -> int:
     """How many bytes the tree takes on the wire."""
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(tree))
+
+
+def overridable(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """Let an active :class:`torch.overrides.TorchFunctionMode` see calls of this function, as it sees torch's own.
+
+    So an engine may put a faster equal in its place.
+    """
+
+    @wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        if has_torch_function(args):
+            found: Found = handle_torch_function(call, args, *args, **kwargs)
+            return found
+        return function(*args, **kwargs)
+
+    return call

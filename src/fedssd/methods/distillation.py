@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from fedssd.core.contract import Auxiliary
 from fedssd.core.net import Net
-from fedssd.core.overriding import overridable
-from fedssd.core.tree import Tree
+from fedssd.core.tree import Tree, overridable
 
 
 def is_class(y: Tensor, classes: int) -> Tensor:

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from fedssd.core.contract import Auxiliary, Batch, Local
 from fedssd.core.net import Net, Outputs
-from fedssd.core.overriding import overridable
-from fedssd.core.tree import Tree
+from fedssd.core.tree import Tree, overridable
 from fedssd.methods.distillation import measure_credibility
 
 SQUARE = ("inside", "outside")
