@@ -12,7 +12,7 @@ from fedssd.core import tree
 from fedssd.core.net import Net, weights_of
 from fedssd.errors import UserError
 from fedssd.models import MODELS, build_model, initial_weights
-from fedssd.models.resnet import ResNet
+from fedssd.models.networks import ResNet
 
 SHAPES = {"cnn": (3, 32, 32), "cnn-small": (1, 8, 8), "mlp": (12,), "resnet50": (3, 8, 8)}
 
