@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 from fedssd.cli.run import setting
 from fedssd.experiment.recipe import load_recipe
 from fedssd.reports.charts import learning_curves
-from fedssd.reports.comparison import as_csv, as_markdown, tabulate
+from fedssd.reports.comparison import tabulate
 from fedssd.reports.records import Record, read
 from fedssd.reports.statistics import Rival, pair
 
@@ -103,8 +103,8 @@ def _named(run: Record) -> Record:
 if __name__ == "__main__":
     for found in sorted(RESULTS.rglob("table.csv")):
         runs = folder_runs(found.parent)
-        found.write_text(as_csv(tabulate(runs)), encoding="utf-8")
-        found.with_suffix(".md").write_text(as_markdown(tabulate(runs)), encoding="utf-8")
+        found.write_text(tabulate(runs).csv(), encoding="utf-8")
+        found.with_suffix(".md").write_text(tabulate(runs).markdown(), encoding="utf-8")
         curves = found.with_name("curves.svg")
         if curves.is_file():
             subtitle = setting(load_recipe(runs[0].folder / "recipe.toml", {}))

@@ -29,7 +29,7 @@ from fedssd.errors import UserError
 from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.reports.charts import learning_curves
-from fedssd.reports.comparison import as_csv, as_markdown, tabulate
+from fedssd.reports.comparison import tabulate
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import assemble
 from fedssd.sweeps.grid import run_many
@@ -142,14 +142,14 @@ def write(results: list[Result], names: list[str], made: Path, about: str) -> No
         for file in KEPT:
             shutil.copy(made / name / file, OUT / name / file)
     table = tabulate(results)
-    (OUT / "table.md").write_text(as_markdown(table), encoding="utf-8")
-    (OUT / "table.csv").write_text(as_csv(table), encoding="utf-8")
+    (OUT / "table.md").write_text(table.markdown(), encoding="utf-8")
+    (OUT / "table.csv").write_text(table.csv(), encoding="utf-8")
     paper = learning_curves([one for one in results if one.summary["method"] in PAPER_METHODS], about)
     (OUT / "curves.svg").write_text(paper, encoding="utf-8")
     (ROOT / "docs/images/curves.svg").write_text(paper, encoding="utf-8")
     composed = learning_curves([one for one in results if one.summary["method"] in SHOWN], about)
     (OUT / "compositions.svg").write_text(composed, encoding="utf-8")
-    print(as_markdown(table))
+    print(table.markdown())
 
 
 if __name__ == "__main__":

@@ -15,19 +15,17 @@ import pytest
 
 from fedssd.reports.charts import learning_curves, nice_ticks, spaced
 from fedssd.reports.comparison import (
-    COLUMNS,
+    MEASURES,
+    Comparison,
     Row,
-    Table,
-    as_csv,
-    as_markdown,
-    as_text,
+    by_method,
     first_reaching,
     outstanding,
     reached,
-    remarks,
     tabulate,
 )
 from fedssd.reports.records import read
+from fedssd.reports.table import Table
 
 pytestmark = pytest.mark.quick
 
@@ -60,11 +58,11 @@ RESULTS = [
     run("moon", 1, [0.50, 0.60, 0.73], megabytes=3),  # never reaches 0.74
 ]
 RESULTS_FOLDER = Path(__file__).parents[2] / "results"
-COLUMN = {column.key: column for column in COLUMNS}
+MEASURE = {measure.key: measure for measure in MEASURES}
 
 
 def test_means_spreads_and_paired_rounds() -> None:
-    fedavg, fedssd, moon = tabulate(RESULTS).rows
+    fedavg, fedssd, moon = by_method(RESULTS).rows
     assert fedavg.mean("final_acc") == pytest.approx(0.72)
     assert fedavg.std("final_acc") == pytest.approx(0.04 / math.sqrt(2))  # sample standard deviation of two numbers
     assert fedavg.mean("best_acc") == pytest.approx(0.73)
@@ -78,23 +76,23 @@ def test_means_spreads_and_paired_rounds() -> None:
 
 
 def test_what_stands_out() -> None:
-    table = tabulate(RESULTS)
+    comparison = by_method(RESULTS)
     # FedSSD gains 0.10 on both seeds over FedAvg and 0.11 on both over MOON: no spread, so it stands out.
-    best = outstanding(table, COLUMN["final_acc"])
+    best = outstanding(comparison, MEASURE["final_acc"])
     assert best is not None
     assert best.method == "fedssd"
     # FedAvg and FedSSD send the same: nobody stands out.
-    assert outstanding(table, COLUMN["bytes_up"]) is None
+    assert outstanding(comparison, MEASURE["bytes_up"]) is None
 
 
 def test_of_rounds_nobody_stands_out_whose_median_is_not_the_least() -> None:
     """Paired, the first is faster by 9.57 ± 7.68 rounds on average; the medians, which are printed, say 36 and 33."""
-    column = COLUMN["rounds_to_baseline"]
+    measure = MEASURE["rounds_to_baseline"]
     rounds = {"a": [82, 73, 10, 36, 62, 18, 14], "b": [92, 74, 30, 33, 73, 28, 32]}
-    rows = tuple(Row(name, {column.key: found}, [100] * 7) for name, found in rounds.items())
-    assert outstanding(Table(rows, tuple(range(7))), column) is None
-    slower = Row("b", {column.key: [found + 10 for found in rounds["b"]]}, [100] * 7)
-    best = outstanding(Table((rows[0], slower), tuple(range(7))), column)
+    rows = tuple(Row(name, {measure.key: found}, [100] * 7) for name, found in rounds.items())
+    assert outstanding(Comparison(rows, tuple(range(7))), measure) is None
+    slower = Row("b", {measure.key: [found + 10 for found in rounds["b"]]}, [100] * 7)
+    best = outstanding(Comparison((rows[0], slower), tuple(range(7))), measure)
     assert best is not None
     assert best.method == "a"
 
@@ -106,12 +104,12 @@ def test_what_three_seeds_do_not_tell_from_chance_does_not_stand_out() -> None:
         plain = [run("fedavg", seed, [0.7]) for seed in range(3)]
         return plain + [run("fedssd", seed, [0.7 + gain]) for seed, gain in enumerate(gains)]
 
-    assert outstanding(tabulate(gaining(0.01, 0.02, 0.03)), COLUMN["final_acc"]) is None  # 0.02 on average
-    table = tabulate(gaining(0.02, 0.03, 0.04))
-    best = outstanding(table, COLUMN["final_acc"])
+    assert outstanding(by_method(gaining(0.01, 0.02, 0.03)), MEASURE["final_acc"]) is None  # 0.02 on average
+    runs = gaining(0.02, 0.03, 0.04)
+    best = outstanding(by_method(runs), MEASURE["final_acc"])
     assert best is not None
     assert best.method == "fedssd"
-    assert any("95 % interval (Student's t)" in line for line in remarks(table))
+    assert any("95 % interval (Student's t) leaves out zero" in line for line in tabulate(runs).notes)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +133,16 @@ def test_rounds_are_a_median_and_unknown_where_that_never_came() -> None:
     runs = [run(method, seed, [acc, acc]) for method, acc in (("fedavg", 0.7), ("moon", 0.6)) for seed in range(3)]
     runs[-1] = run("moon", 2, [0.6, 0.8])
     table = tabulate(runs)
-    assert "not significant | 66.67 | > 2 (1/3) |" in as_markdown(table)
-    assert "a seed that never reached it counting as more than all rounds" in as_markdown(table)
-    plain, moon = csv.DictReader(io.StringIO(as_csv(table)))
+    assert "not significant | 66.67 | > 2 (1/3) |" in table.markdown()
+    assert "a seed that never reached it counting as more than all rounds" in table.markdown()
+    plain, moon = csv.DictReader(io.StringIO(table.csv()))
     assert (plain["rounds_to_baseline_median"], plain["rounds_to_baseline_reached"]) == ("1", "3")
     assert (moon["rounds_to_baseline_median"], moon["rounds_to_baseline_reached"]) == ("", "1")
     assert reached([], []) is None
 
 
 def test_text() -> None:
-    lines = as_text(tabulate(RESULTS)).splitlines()
+    lines = tabulate(RESULTS).text().splitlines()
     assert lines[1].split()[:2] == ["method", "accuracy"]
     assert lines[3].split() == ["fedavg", "72.00", "±", "2.83", "73.00", "2.5", "50.00", "22.00"]
     assert lines[5].split()[1:] == [
@@ -162,31 +160,32 @@ def test_text() -> None:
     ]
     assert lines[10].split() == ["fedavg", "2.0", "4.0"]  # below: what is wider than 100 columns
     assert lines[4].split()[1] == "*82.00"
-    bold = as_text(tabulate(RESULTS), colour=True).splitlines()
+    bold = tabulate(RESULTS).text(colour=True).splitlines()
     assert "\x1b[1m82.00 ± 2.83\x1b[0m" in bold[4]
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines[:13])) <= 100
 
 
 def test_markdown_and_csv() -> None:
     table = tabulate(RESULTS)
-    markdown = as_markdown(table).splitlines()
+    markdown = table.markdown().splitlines()
     gain = "gain over FedAvg, points [95 % interval], paired by seed"
     assert markdown[0].startswith(f"| method | final accuracy % | {gain} | best % |")
     assert "| **82.00 ± 2.83** | +10.00 [–] |" in markdown[3]
     assert "2 seeds" in markdown[-1]
-    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    rows = list(csv.DictReader(io.StringIO(table.csv())))
     assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon"]
     assert float(rows[1]["final_acc_mean"]) == pytest.approx(0.82)
     assert rows[2]["rounds_to_baseline_median"] == ""  # of two seeds one reached it: beyond
 
 
 def test_without_fedavg_one_seed_or_local_accuracy() -> None:
-    table = tabulate([run("fedssd", 0, [0.5], local=None), run("moon", 0, [0.6], local=None)])
-    assert [column.key for column in table.columns] == ["final_acc", "best_acc", "bytes_up", "bytes_down"]
-    assert "±" not in as_text(table)
-    assert "gain" not in as_text(table) + as_markdown(table) + as_csv(table) + "".join(remarks(table))
-    assert outstanding(table, COLUMN["final_acc"]) is None
-    assert remarks(table) == ["1 seed: no spread is known, so no value stands out"]
+    runs = [run("fedssd", 0, [0.5], local=None), run("moon", 0, [0.6], local=None)]
+    table = tabulate(runs)
+    assert table.headings() == ["method", "final accuracy %", "best %", "up MB", "down MB"]
+    assert "±" not in table.text()
+    assert "gain" not in table.text() + table.markdown() + table.csv()
+    assert outstanding(by_method(runs), MEASURE["final_acc"]) is None
+    assert table.notes == ["1 seed: no spread is known, so no value stands out"]
 
 
 def gaining(**points: list[float | None]) -> Table:
@@ -203,7 +202,7 @@ def gaining(**points: list[float | None]) -> Table:
 
 def gains_of(table: Table) -> dict[str, str]:
     """The column of gains, as Markdown has it."""
-    lines = as_markdown(table).splitlines()
+    lines = table.markdown().splitlines()
     place = next(i for i, head in enumerate(lines[0].split(" | ")) if head.startswith("gain over FedAvg"))
     return {line.split(" | ")[0].strip("| "): line.split(" | ")[place] for line in lines[2 : 2 + len(table.rows)]}
 
@@ -214,9 +213,9 @@ def test_gains_have_an_interval_and_say_where_they_may_be_chance() -> None:
     assert gains_of(one) == {"fedavg": "", "moon": "+2.00 [-0.48, +4.48] not significant"}
     assert gains_of(other) == {"fedavg": "", "moon": "+3.00 [+0.52, +5.48]"}
     assert gains_of(gaining(moon=[-4, -3, -2])) == {"fedavg": "", "moon": "-3.00 [-5.48, -0.52]"}
-    assert "not significant: the 95 % interval holds zero" in remarks(one)
-    assert not any("not significant" in line for line in remarks(other))
-    assert "+2.00 [-0.48, +4.48] not significant" in as_text(one)
+    assert "not significant: the 95 % interval holds zero" in one.notes
+    assert not any("not significant" in line for line in other.notes)
+    assert "+2.00 [-0.48, +4.48] not significant" in one.text()
 
 
 def test_of_several_gains_those_are_marked_that_survive_holm() -> None:
@@ -228,8 +227,8 @@ def test_of_several_gains_those_are_marked_that_survive_holm() -> None:
         "fedprox": "+0.00 [-2.48, +2.48] not significant",
         "fedssd": "+10.00 [+7.52, +12.48] †",
     }
-    assert remarks(table)[-1] == "†: still significant at 5 % when all 3 gains are tested together (Holm)"
-    _, moon, _, fedssd = csv.DictReader(io.StringIO(as_csv(table)))
+    assert table.notes[-1] == "†: still significant at 5 % when all 3 gains are tested together (Holm)"
+    _, moon, _, fedssd = csv.DictReader(io.StringIO(table.csv()))
     assert float(moon["gain_p"]) == pytest.approx(1 - math.sqrt(27 / 29))
     assert float(moon["gain_p_holm"]) == pytest.approx(2 - 2 * math.sqrt(27 / 29))
     assert float(fedssd["gain_p_holm"]) == pytest.approx(3 - 3 * math.sqrt(300 / 302))
@@ -237,14 +236,14 @@ def test_of_several_gains_those_are_marked_that_survive_holm() -> None:
         [3, 0.5159, 5.4841], abs=1e-4
     )
     none = gaining(moon=[2, 3, 4], fedssd=[2, 3, 4])
-    assert remarks(none)[-1] == "none is significant at 5 % when all 2 gains are tested together (Holm)"
-    assert not any("Holm" in line for line in remarks(gaining(moon=[2, 3, 4])))
+    assert none.notes[-1] == "none is significant at 5 % when all 2 gains are tested together (Holm)"
+    assert not any("Holm" in line for line in gaining(moon=[2, 3, 4]).notes)
 
 
 def test_a_gain_without_an_interval_says_so() -> None:
     alone = gaining(moon=[2])
     assert gains_of(alone)["moon"] == "+2.00 [–]"
-    assert remarks(alone)[-1] == "one seed has no interval: whether a gain is more than chance is not known"
+    assert alone.notes[-1] == "one seed has no interval: whether a gain is more than chance is not known"
     table = gaining(moon=[2, None, None], fedprox=[1, 1, 1], fedssd=[None, 2, 4])
     assert gains_of(table) == {
         "fedavg": "",
@@ -252,7 +251,7 @@ def test_a_gain_without_an_interval_says_so() -> None:
         "fedprox": "+1.00 [–]",
         "fedssd": "+3.00 [-9.71, +15.71] (2/3) not significant",  # ± 12.706 · √2 / √2
     }
-    assert any(line.startswith("[–]: no interval") for line in remarks(table))
+    assert any(line.startswith("[–]: no interval") for line in table.notes)
 
 
 def test_gains_are_over_the_fedavg_that_is_named_for_the_line() -> None:
@@ -261,20 +260,20 @@ def test_gains_are_over_the_fedavg_that_is_named_for_the_line() -> None:
     ]
     table = tabulate(runs, {"fedavg": "fedavg", "fedavg b": "fedavg b", "moon b": "fedavg b"})
     assert gains_of(table) == {"fedavg": "", "fedavg b": "", "moon b": "+10.00 [–]"}
-    assert "gain" not in as_text(tabulate(runs[:2]))  # FedAvg by itself
+    assert "gain" not in tabulate(runs[:2]).text()  # FedAvg by itself
 
 
 def test_updates_left_out_are_counted_by_method() -> None:
     runs = [*RESULTS, run("krum", 0, [0.5]), run("krum", 1, [0.5])]
     for one, number in zip(runs[-2:], (4, 3), strict=True):
         one.summary["dropped"] = number
-    assert remarks(tabulate(runs))[-1] == "updates that did not go into the average: krum 7"
-    assert not any("average" in line for line in remarks(tabulate(RESULTS)))
+    assert tabulate(runs).notes[-1] == "updates that did not go into the average: krum 7"
+    assert not any("average" in line for line in tabulate(RESULTS).notes)
 
 
 def test_no_gap_is_not_minus_nothing() -> None:
     table = tabulate([run("fd", 0, [0.5], local=0.5 + 1e-17), run("fd", 1, [0.5], local=0.5 + 1e-9)])
-    assert "-0.00" not in as_markdown(table)
+    assert "-0.00" not in table.markdown()
 
 
 def test_rounds_without_evaluation_are_passed_over() -> None:
@@ -290,9 +289,9 @@ def test_a_committed_table_is_that_of_the_runs_beside_it(file: Path) -> None:
         record, row = read(summary.parent), summary.parent.name.rpartition("-")[0].replace("-with-", " × ")
         found.append(Run(record.rounds, {**record.summary, "method": row}))
     again = tabulate(found)
-    assert sorted(as_csv(again).splitlines()) == sorted(file.read_text(encoding="utf-8").splitlines())
+    assert sorted(again.csv().splitlines()) == sorted(file.read_text(encoding="utf-8").splitlines())
     *_, written = file.with_suffix(".md").read_text(encoding="utf-8").splitlines()
-    *_, told = as_markdown(again).splitlines()
+    *_, told = again.markdown().splitlines()
     assert written == told
 
 

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from fedssd.reports.paired_table import as_content, as_csv, as_latex, as_markdown, as_text
+from fedssd.reports.paired_table import paired_table, table_for_a_paper
 from fedssd.reports.statistics import Rival, holm, pair, student_t
 
 pytestmark = pytest.mark.quick
@@ -58,7 +58,7 @@ def test_seeds_that_all_gain_the_same_have_no_interval(ours: tuple[float, float]
     rival = Rival("fedavg", (9.1, 9.3), ours)
     assert rival.half_width is None
     assert not rival.clear
-    (_, row) = as_content("mine", ours, [rival])["rows"]
+    (_, row) = paired_table("mine", ours, [rival]).written(lambda cell: cell.text)
     assert row[3:] == ["–", "2"]
 
 
@@ -78,19 +78,19 @@ def test_only_seeds_both_have_are_paired() -> None:
 def test_every_form_shows_the_same_figures() -> None:
     rival = Rival("fedavg", (70.0, 60.0, 50.0), (71.0, 62.0, 53.0))
     ours = [71.0, 62.0, 53.0]
-    text, page, table = (form("My_Loss", ours, [rival]) for form in (as_text, as_markdown, as_latex))
-    for form in (text, page):
+    table, for_a_paper = (build("My_Loss", ours, [rival]) for build in (paired_table, table_for_a_paper))
+    for form in (table.text(), table.markdown()):
         assert "60.00 ± 10.00" in form
         assert "+2.00" in form
         assert "-0.48 to +4.48" in form
-    assert r"FedAvg & $60.00 \pm 10.00$ & $+2.00 \pm 2.48$ \\" in table
-    assert r"My\_Loss & $62.00 \pm 9.00$ & \\" in table
-    mine, theirs = csv.DictReader(io.StringIO(as_csv("My_Loss", ours, [rival])))
+    assert r"FedAvg & $60.00 \pm 10.00$ & $+2.00 \pm 2.48$ \\" in for_a_paper.latex()
+    assert r"My\_Loss & $62.00 \pm 9.00$ & \\" in for_a_paper.latex()
+    mine, theirs = csv.DictReader(io.StringIO(table.csv()))
     assert (mine["accuracy"], mine["gain"]) == ("62", "")
     assert float(theirs["low"]) == pytest.approx(2 - 4.302652729911275 / math.sqrt(3))
 
 
 def test_no_difference_has_no_sign_of_a_loss() -> None:
     rival = pair("fedavg", {0: 50.001, 1: 60.0}, {0: 50.0, 1: 60.0})
-    (_, row) = as_content("mine", [50.0, 60.0], [rival])["rows"]
+    (_, row) = paired_table("mine", [50.0, 60.0], [rival]).written(lambda cell: cell.text)
     assert row[2] == "+0.00"

@@ -60,8 +60,8 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment import bench
     from fedssd.experiment.reproduce import alone
     from fedssd.methods.registry import with_paths
-    from fedssd.reports import paired_table
     from fedssd.reports.html import write_report
+    from fedssd.reports.paired_table import paired_table, table_for_a_paper
     from fedssd.reports.records import read
     from fedssd.reports.statistics import pair
     from fedssd.runs.archive import packs_below
@@ -100,19 +100,17 @@ def main(args: argparse.Namespace) -> int:
         mine = {seed: final(run) for seed, run in own.items()}
         rivals = [pair(m, {seed: final(run) for seed, run in runs.items()}, mine) for m, runs in others.items()]
         accuracies = list(mine.values())
-        (out / "bench.md").write_text(paired_table.as_markdown(name, accuracies, rivals), encoding="utf-8")
-        (out / "bench.csv").write_text(paired_table.as_csv(name, accuracies, rivals), encoding="utf-8")
-        (out / "bench.tex").write_text(paired_table.as_latex(name, accuracies, rivals), encoding="utf-8")
+        table, for_a_paper = (build(name, accuracies, rivals) for build in (paired_table, table_for_a_paper))
+        texts = {"bench.md": table.markdown(), "bench.csv": table.csv(), "bench.tex": for_a_paper.latex()}
+        for file, text in texts.items():
+            (out / file).write_text(text, encoding="utf-8")
         runs = [*own.values(), *(run for found in others.values() for run in found.values())]
-        table = paired_table.as_content(name, accuracies, rivals)
         write_report(runs, out / "report.html", f"{name} on {args.dataset}", table)
     if args.json:
         gains = {rival.method: rival.gains for rival in rivals}
         print(json.dumps({"folder": str(out), "ran": ran, "accuracies": accuracies, "gains": gains}))
         return 0
-    print(paired_table.as_text(name, accuracies, rivals))
-    for line in paired_table.REMARKS:
-        print(line)
+    print(table.text())
     print(f"results: {out}/ (report.html, bench.md, bench.csv, bench.tex, a folder for each run)")
     return 0
 

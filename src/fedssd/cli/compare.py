@@ -19,7 +19,7 @@ from fedssd.cli.run import as_flags, opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
-    from fedssd.reports.comparison import Table
+    from fedssd.reports.table import Table
     from fedssd.simulation.result import Result
 
 SEEDS = "0,1,2"
@@ -125,19 +125,14 @@ def seed_count(command: str, text: str) -> int:
 def write(out: Path, table: Table, results: Sequence[Result], recipe: Recipe) -> None:
     """The table for pages and spreadsheets, and the learning curves."""
     from fedssd.reports.charts import learning_curves
-    from fedssd.reports.comparison import as_csv, as_markdown
 
-    (out / "table.md").write_text(as_markdown(table), encoding="utf-8")
-    (out / "table.csv").write_text(as_csv(table), encoding="utf-8")
+    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
+    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
     (out / "curves.svg").write_text(learning_curves(results, setting(recipe)), encoding="utf-8")
 
 
 def _show(table: Table, out: Path, following: str) -> None:
-    from fedssd.reports.comparison import as_text, remarks
-
-    print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-    for line in remarks(table):
-        print(line)
+    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     print(f"results: {out}/ (report.html, table.md, table.csv, curves.svg, a folder for each run)")
     print(f"next:    {following}")
 

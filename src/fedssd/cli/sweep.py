@@ -21,7 +21,7 @@ from fedssd.cli.run import opened, setting
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
-    from fedssd.reports.comparison import Table
+    from fedssd.reports.table import Table
     from fedssd.sweeps.grid import Cell
 
 EXAMPLES = examples(
@@ -140,16 +140,10 @@ def tabulate_cells(cells: list[Cell]) -> Table:
 
 
 def _write(out: Path, table: Table) -> None:
-    from fedssd.reports.comparison import as_csv, as_markdown
-
-    (out / "table.md").write_text(as_markdown(table), encoding="utf-8")
-    (out / "table.csv").write_text(as_csv(table), encoding="utf-8")
+    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
+    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
 
 
 def _show(table: Table, out: Path) -> None:
-    from fedssd.reports.comparison import as_text, remarks
-
-    print(as_text(table, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-    for line in remarks(table):
-        print(line)
+    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     print(f"results: {out}/ (report.html, table.md, table.csv, a folder for each run)")

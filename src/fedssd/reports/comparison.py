@@ -1,21 +1,19 @@
-"""The comparison table: results in, rows out, and three ways to write them down. Pure functions."""
+"""The comparison table: results in, a table out."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, Protocol
 
-from fedssd.reports import gains, markdown
+from fedssd.reports import gains
 from fedssd.reports.statistics import Rival, pair, student_t
+from fedssd.reports.table import Cell, Column, Table
 
 BASELINE = "fedavg"
-WIDTH = 100  # columns of a terminal; what is wider goes on below
 Value = float | None  # None: not measured, or never reached
 
 
@@ -30,26 +28,32 @@ class Outcome(Protocol):
 
 
 @dataclass(frozen=True)
-class Column:
+class Measure:
     """One column: what is measured, how it is printed, and which way is better."""
 
     key: str
-    heading: tuple[str, str]
+    heading: str
     digits: int
     scale: float = 1.0
     better: int = 1  # 1: more is better, −1: less is better, 0: neither by itself
     spread: bool = False
     median: bool = False  # over all seeds, where one that has no value yet counts as beyond the others
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What its two numbers are called."""
+        first, second = ("median", "reached") if self.median else ("mean", "std")
+        return f"{self.key}_{first}", f"{self.key}_{second}"
 
-COLUMNS = (
-    Column("final_acc", ("final", "accuracy %"), 2, 100, spread=True),
-    Column("best_acc", ("best", "%"), 2, 100),
-    Column("rounds_to_baseline", ("rounds to", "FedAvg's"), 1, better=-1, median=True),
-    Column("local_acc", ("local", "accuracy %"), 2, 100),
-    Column("forgetting", ("forgetting", "gap, points"), 2, 100, better=0),  # what learns nothing forgets nothing
-    Column("bytes_up", ("up", "MB"), 1, 1e-6, better=-1),
-    Column("bytes_down", ("down", "MB"), 1, 1e-6, better=-1),
+
+MEASURES = (
+    Measure("final_acc", "final\naccuracy %", 2, 100, spread=True),
+    Measure("best_acc", "best\n%", 2, 100),
+    Measure("rounds_to_baseline", "rounds to\nFedAvg's", 1, better=-1, median=True),
+    Measure("local_acc", "local\naccuracy %", 2, 100),
+    Measure("forgetting", "forgetting\ngap, points", 2, 100, better=0),  # what learns nothing forgets nothing
+    Measure("bytes_up", "up\nMB", 1, 1e-6, better=-1),
+    Measure("bytes_down", "down\nMB", 1, 1e-6, better=-1),
 )
 
 
@@ -113,7 +117,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class Comparison:
     """Rows in the order the methods were given, over the same seeds."""
 
     rows: tuple[Row, ...]
@@ -122,9 +126,9 @@ class Table:
     dropped: Mapping[str, int] = field(default_factory=dict)  # updates left out of the average, by method
 
     @property
-    def columns(self) -> list[Column]:
-        """The columns somebody has a value in."""
-        return [column for column in COLUMNS if any(row.mean(column.key) is not None for row in self.rows)]
+    def measures(self) -> list[Measure]:
+        """The measures somebody has a value in."""
+        return [measure for measure in MEASURES if any(row.mean(measure.key) is not None for row in self.rows)]
 
     @property
     def gains(self) -> dict[str, Rival]:
@@ -134,7 +138,7 @@ class Table:
     @property
     def counts_rounds(self) -> bool:
         """Whether it has a column of rounds to FedAvg's."""
-        return any(column.median for column in self.columns)
+        return any(measure.median for measure in self.measures)
 
 
 def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | None:
@@ -143,8 +147,8 @@ def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | 
     return next((line["round"] for line in evaluated if line["global"]["acc"] >= target), None)
 
 
-def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Table:
-    """The table of these runs; rounds to FedAvg's final accuracy and gains over it are paired seed by seed.
+def by_method(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Comparison:
+    """The values of these runs; rounds to FedAvg's final accuracy and gains over it are paired seed by seed.
 
     ``baselines`` names for each method the one that is its FedAvg; where it names none, nothing is measured.
     """
@@ -159,14 +163,14 @@ def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = N
         pairs = [(runs.get((method, seed)), runs.get((base, seed))) for seed in seeds]
         measured = [_measure(run, baseline) for run, baseline in pairs]
         tried = [run.rounds[-1]["round"] if run and run.rounds and baseline else None for run, baseline in pairs]
-        values = {column.key: [found.get(column.key) for found in measured] for column in COLUMNS}
+        values = {measure.key: [found.get(measure.key) for found in measured] for measure in MEASURES}
         gain = pair(BASELINE, accuracies.get(base or "", {}), accuracies[method])
         rows.append(Row(method, values, tried, gain if gain.gains and base != method else None))
     lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
     dropped = Counter[str]()
     for run in results:
         dropped[run.summary["method"]] += run.summary.get("dropped", 0)
-    return Table(tuple(rows), seeds, tuple(lost), +dropped)
+    return Comparison(tuple(rows), seeds, tuple(lost), +dropped)
 
 
 def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
@@ -185,166 +189,98 @@ def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
     }
 
 
-def outstanding(table: Table, column: Column) -> Row | None:
+def outstanding(comparison: Comparison, measure: Measure) -> Row | None:
     """The best row, if the 95 % interval of its paired difference to every other, by Student's t, leaves out zero."""
-    if column.better == 0 or len(table.rows) < 2 or len(table.seeds) < 2:
+    if measure.better == 0 or len(comparison.rows) < 2 or len(comparison.seeds) < 2:
         return None
-    if any(row.missing(column.key) for row in table.rows):  # a seed that is missing cannot be compared
+    if any(row.missing(measure.key) for row in comparison.rows):  # a seed that is missing cannot be compared
         return None
-    best = max(table.rows, key=lambda row: column.better * (_middle(row, column) or 0.0))
-    others = [row for row in table.rows if row is not best]
-    return best if all(_clearly_better(best, other, column) for other in others) else None
+    best = max(comparison.rows, key=lambda row: measure.better * (_middle(row, measure) or 0.0))
+    others = [row for row in comparison.rows if row is not best]
+    return best if all(_clearly_better(best, other, measure) for other in others) else None
 
 
-def _middle(row: Row, column: Column) -> float | None:
+def _middle(row: Row, measure: Measure) -> float | None:
     """What a cell prints of its seeds, none of which is missing."""
-    values = [value for value in row.values[column.key] if value is not None]
-    return median(values) if column.median else row.mean(column.key)
+    values = [value for value in row.values[measure.key] if value is not None]
+    return median(values) if measure.median else row.mean(measure.key)
 
 
-def _clearly_better(best: Row, other: Row, column: Column) -> bool:
+def _clearly_better(best: Row, other: Row, measure: Measure) -> bool:
     leads = [
-        column.better * ((a or 0.0) - (b or 0.0))
-        for a, b in zip(best.values[column.key], other.values[column.key], strict=True)
+        measure.better * ((a or 0.0) - (b or 0.0))
+        for a, b in zip(best.values[measure.key], other.values[measure.key], strict=True)
     ]
     half_width = student_t(len(leads) - 1) * stdev(leads) / math.sqrt(len(leads))
-    return fmean(leads) > half_width and _printed(best, column) != _printed(other, column)
+    return fmean(leads) > half_width and _printed(best, measure) != _printed(other, measure)
 
 
-def _printed(row: Row, column: Column) -> str:
+def _printed(row: Row, measure: Measure) -> str:
     """One cell: the mean, its spread, and on how many seeds it could be measured; of rounds the median."""
-    if column.median:
-        found = row.reached(column.key)
+    if measure.median:
+        found = row.reached(measure.key)
         return "–" if found is None else str(found)
-    mean, std, missing = row.mean(column.key), row.std(column.key), row.missing(column.key)
+    mean, std, missing = row.mean(measure.key), row.std(measure.key), row.missing(measure.key)
     if mean is None:
         return "–"
-    text = f"{round(column.scale * mean, column.digits) + 0.0:.{column.digits}f}"  # never −0
-    if column.spread and std is not None:
-        text += f" ± {column.scale * std:.{column.digits}f}"
-    seeds = len(row.values[column.key])
+    text = f"{round(measure.scale * mean, measure.digits) + 0.0:.{measure.digits}f}"  # never −0
+    if measure.spread and std is not None:
+        text += f" ± {measure.scale * std:.{measure.digits}f}"
+    seeds = len(row.values[measure.key])
     return f"{text} ({seeds - missing}/{seeds})" if missing else text
 
 
-def headings(table: Table) -> list[tuple[str, str]]:
-    """Of every column the two lines of its heading."""
-    heads = [("", "method"), *(column.heading for column in table.columns)]
-    return [*heads[:2], gains.HEADING, *heads[2:]] if table.gains else heads
+def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Table:
+    """The comparison table of these runs: a row for every method, the outstanding values marked as the best.
+
+    ``baselines`` names for each method the one that is its FedAvg. In the CSV accuracies are fractions, traffic is in
+    bytes, and of rounds there is the median, unknown where it is beyond the rounds there were, and on how many seeds it
+    was reached.
+    """
+    comparison = by_method(results, baselines)
+    measured, gained = comparison.measures, gains.cells(comparison.gains, len(comparison.seeds))
+    best = {measure.key: outstanding(comparison, measure) for measure in measured}
+
+    def line(row: Row) -> list[Cell]:
+        cells = [Cell(_printed(row, one), _numbers(row, one), best.get(one.key) is row) for one in MEASURES]
+        gain = [gained.get(row.method, Cell())] if gained else []
+        return [Cell(row.method, (row.method,)), Cell(values=(len(comparison.seeds),)), cells[0], *gain, *cells[1:]]
+
+    columns = [Column(one.heading if one in measured else None, one.names) for one in MEASURES]
+    names = [Column("method", ("method",), left=True), Column(names=("seeds",))]
+    columns = [*names, columns[0], *([gains.COLUMN] if gained else []), *columns[1:]]
+    return Table(columns, [line(row) for row in comparison.rows], remarks(comparison))
 
 
-def cells(table: Table, emphasise: Callable[[str], str]) -> list[list[str]]:
-    """Every row as text, the outstanding values emphasised."""
-    best = {column.key: outstanding(table, column) for column in table.columns}
-    shown = gains.cells(table.gains, len(table.seeds))
-
-    def cell(row: Row, column: Column) -> str:
-        text = _printed(row, column)
-        return emphasise(text) if best[column.key] is row else text
-
-    def line(row: Row) -> list[str]:
-        texts = [row.method, *(cell(row, column) for column in table.columns)]
-        return [*texts[:2], shown.get(row.method, ""), *texts[2:]] if shown else texts
-
-    return [line(row) for row in table.rows]
-
-
-def remarks(table: Table) -> list[str]:
+def remarks(comparison: Comparison) -> list[str]:
     """What a reader must know to read the table."""
-    count = len(table.seeds)
-    lost = [f"diverged, so that its figures mean nothing: {name}" for name in table.diverged]
-    if table.dropped:
-        counts = ", ".join(f"{method} {number}" for method, number in table.dropped.items())
+    count = len(comparison.seeds)
+    lost = [f"diverged, so that its figures mean nothing: {name}" for name in comparison.diverged]
+    if comparison.dropped:
+        counts = ", ".join(f"{method} {number}" for method, number in comparison.dropped.items())
         lost.append(f"updates that did not go into the average: {counts}")
-    lines = [_about_rounds(table)] if table.counts_rounds else []
-    lines += gains.remarks(table.gains, count)
+    lines = [_about_rounds(comparison)] if comparison.counts_rounds else []
+    lines += gains.remarks(comparison.gains, count)
     if count < 2:
         return ["1 seed: no spread is known, so no value stands out", *lines, *lost]
-    if any(outstanding(table, column) for column in table.columns):
+    if any(outstanding(comparison, measure) for measure in comparison.measures):
         differs = "of its paired difference to every other the 95 % interval (Student's t) leaves out zero"
         lines.insert(0, f"marked: best in its column, and {differs}")
     return [f"mean ± standard deviation over {count} seeds", *lines, *lost]
 
 
-def _about_rounds(table: Table) -> str:
+def _about_rounds(comparison: Comparison) -> str:
     """How the column of rounds counts seeds."""
     median = "rounds to FedAvg's final accuracy: median"
-    if not any(row.missing(column.key) for row in table.rows for column in table.columns if column.median):
+    if not any(
+        row.missing(measure.key) for row in comparison.rows for measure in comparison.measures if measure.median
+    ):
         return median
     return f"{median}, a seed that never reached it counting as more than all rounds; (k/n): k of n seeds reached it"
 
 
-def as_text(table: Table, colour: bool = False) -> str:
-    """Aligned columns for a terminal; an outstanding value is bold, or starred where there is no bold."""
-    start, end = ("\x1b[1m", "\x1b[0m") if colour else ("*", "")
-    heads = headings(table)
-    over, under = ([head[line] for head in heads] for line in (0, 1))
-    columns = list(zip(over, under, *cells(table, lambda text: f"{start}{text}{end}"), strict=True))
-    return "\n\n".join(_aligned(block) for block in _blocks(columns))
-
-
-def _blocks(columns: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
-    """The columns in as many blocks as the width takes, each with the names in front."""
-    names, *others = columns
-    blocks = [[names]]
-    for column in others:
-        if sum(_width(one) + 2 for one in [*blocks[-1], column]) - 2 > WIDTH and len(blocks[-1]) > 1:
-            blocks.append([names])
-        blocks[-1].append(column)
-    return blocks
-
-
-def _width(column: Sequence[str]) -> int:
-    return max(map(_visible, column))
-
-
-def _aligned(columns: Sequence[Sequence[str]]) -> str:
-    """Names and gains to the left, other numbers to the right."""
-    widths = [_width(column) for column in columns]
-    left = [place == 0 or column[0] == gains.HEADING[0] for place, column in enumerate(columns)]
-    rows = ["  ".join(map(_padded, texts, widths, left)).rstrip() for texts in zip(*columns, strict=True)]
-    return "\n".join([*rows[:2], "  ".join("─" * width for width in widths), *rows[2:]])
-
-
-def _visible(text: str) -> int:
-    return len(text.replace("\x1b[1m", "").replace("\x1b[0m", ""))
-
-
-def _padded(text: str, width: int, left: bool) -> str:
-    space = " " * (width - _visible(text))
-    return text + space if left else space + text
-
-
-def as_markdown(table: Table) -> str:
-    """The same table for a page."""
-    heads = [" ".join(head).strip() for head in headings(table)]
-    shown = markdown.table(heads, cells(table, lambda cell: f"**{cell}**"))
-    return "\n".join([shown, "; ".join(remarks(table)).replace("marked:", "bold:") + ".", ""])
-
-
-def as_csv(table: Table) -> str:
-    """Means and spreads for a spreadsheet: accuracies as fractions, traffic in bytes, empty where nothing is known.
-
-    Of rounds the median, empty where that is beyond the rounds there were, and on how many seeds it was reached. Of the
-    gain over FedAvg the points, the ends of its interval, and its p-value alone and by Holm among all in the table.
-    """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    names = [
-        f"{column.key}_{what}"
-        for column in COLUMNS
-        for what in (("median", "reached") if column.median else ("mean", "std"))
-    ]
-    extra = gains.numbers(table.gains)
-    writer.writerow(["method", "seeds", *names, *(gains.NUMBERS if extra else [])])
-    for row in table.rows:
-        numbers = [number for column in COLUMNS for number in _numbers(row, column)]
-        numbers += extra.get(row.method, [None] * len(gains.NUMBERS)) if extra else []
-        writer.writerow([row.method, len(table.seeds), *("" if n is None else f"{n:.10g}" for n in numbers)])
-    return file.getvalue()
-
-
-def _numbers(row: Row, column: Column) -> tuple[Value, Value]:
-    if not column.median:
-        return row.mean(column.key), row.std(column.key)
-    found = row.reached(column.key)
+def _numbers(row: Row, measure: Measure) -> tuple[Value, Value]:
+    if not measure.median:
+        return row.mean(measure.key), row.std(measure.key)
+    found = row.reached(measure.key)
     return (None, None) if found is None else (None if found.beyond else found.rounds, found.times)

@@ -6,35 +6,43 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from fedssd.reports.statistics import LEVEL, Rival, holm
+from fedssd.reports.table import Cell, Column
 
 Gains = Mapping[str, Rival]  # by method, FedAvg being the rival
-HEADING = ("gain over FedAvg, points", "[95 % interval], paired by seed")
+COLUMN = Column(
+    "gain over FedAvg, points\n[95 % interval], paired by seed",
+    ("gain_points", "gain_low", "gain_high", "gain_p", "gain_p_holm"),
+    left=True,
+)
 SURVIVES = "†"
-NUMBERS = ("gain_points", "gain_low", "gain_high", "gain_p", "gain_p_holm")
 
 
-def cells(gains: Gains, seeds: int) -> dict[str, str]:
-    """What stands in the column, by method, in a table of so many seeds."""
-    surviving = _surviving(gains) if len(gains) > 1 else []
-    return {name: _printed(gain, seeds) + (f" {SURVIVES}" if name in surviving else "") for name, gain in gains.items()}
+def cells(gains: Gains, seeds: int) -> dict[str, Cell]:
+    """What stands in the column, by method, in a table of so many seeds.
 
-
-def _surviving(gains: Gains) -> list[str]:
-    """The methods whose gain is significant when all are tested together."""
+    The values are the mean and the ends of its interval, in points, and its p-value alone and by Holm.
+    """
     adjusted = holm({name: gain.p_value for name, gain in gains.items()})
-    return [name for name, p_value in adjusted.items() if p_value < 1 - LEVEL]
 
+    def cell(name: str, gain: Rival) -> Cell:
+        mean, half = fmean(gain.gains), gain.half_width
+        interval = "–" if half is None else f"{_signed(mean - half)}, {_signed(mean + half)}"
+        measured = f" ({len(gain.gains)}/{seeds})" if len(gain.gains) < seeds else ""
+        text = f"{_signed(mean)} [{interval}]{measured}{'' if half is None or gain.clear else ' not significant'}"
+        if half is None:
+            return Cell(text, (mean, None, None, None, None))
+        mark = f" {SURVIVES}" if len(gains) > 1 and _significant(adjusted[name]) else ""
+        return Cell(text + mark, (mean, mean - half, mean + half, gain.p_value, adjusted[name]))
 
-def _printed(gain: Rival, seeds: int) -> str:
-    """The mean with its interval, on how many seeds it could be measured, and whether the interval holds zero."""
-    mean, half = fmean(gain.gains), gain.half_width
-    interval = "–" if half is None else f"{_signed(mean - half)}, {_signed(mean + half)}"
-    measured = f" ({len(gain.gains)}/{seeds})" if len(gain.gains) < seeds else ""
-    return f"{_signed(mean)} [{interval}]{measured}{'' if half is None or gain.clear else ' not significant'}"
+    return {name: cell(name, gain) for name, gain in gains.items()}
 
 
 def _signed(points: float) -> str:
     return f"{round(points, 2) + 0.0:+.2f}"  # never −0
+
+
+def _significant(p_value: float) -> bool:
+    return p_value < 1 - LEVEL
 
 
 def remarks(gains: Gains, seeds: int) -> list[str]:
@@ -50,19 +58,7 @@ def remarks(gains: Gains, seeds: int) -> list[str]:
     if not all(gain.clear for gain in measured):
         lines.append("not significant: the 95 % interval holds zero")
     if len(gains) > 1 and measured:
-        found = f"{SURVIVES}: still significant" if _surviving(gains) else "none is significant"
+        adjusted = holm({name: gain.p_value for name, gain in gains.items()})
+        found = f"{SURVIVES}: still significant" if any(map(_significant, adjusted.values())) else "none is significant"
         lines.append(f"{found} at 5 % when all {len(gains)} gains are tested together (Holm)")
     return lines
-
-
-def numbers(gains: Gains) -> dict[str, list[float | None]]:
-    """By method the mean and the ends of its interval in points, and its p-value alone and by Holm."""
-    adjusted = holm({name: gain.p_value for name, gain in gains.items()})
-
-    def known(name: str, gain: Rival) -> list[float | None]:
-        mean, half = fmean(gain.gains), gain.half_width
-        if half is None:
-            return [mean, None, None, None, None]
-        return [mean, mean - half, mean + half, gain.p_value, adjusted[name]]
-
-    return {name: known(name, gain) for name, gain in gains.items()}

@@ -9,20 +9,21 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from fedssd.reports.page import Content, setting_content
+from fedssd.reports.page import setting_content, table_content
 from fedssd.reports.records import Record, collect
 from fedssd.reports.settings import Setting, settings
+from fedssd.reports.table import Table
 
 LARGEST = 6_000_000  # bytes of a page
 THINNED = 64  # where a page is still too large with every so many rounds, nothing more can be left out
 
 
 def write_report(
-    folders: Sequence[Path], file: Path, title: str = "fedssd report", paired: Content | None = None
+    folders: Sequence[Path], file: Path, title: str = "fedssd report", paired: Table | None = None
 ) -> Path:
     """Read every run below the folders and write the page beside them, whole or not at all.
 
-    ``paired`` is a further table: its ``headings``, ``rows`` and ``notes``.
+    ``paired`` is a further table, seed by seed.
     """
     text = report(collect(folders), title, paired)
     aside = file.with_name(file.name + ".part")
@@ -31,7 +32,7 @@ def write_report(
     return file
 
 
-def report(records: Sequence[Record], title: str = "fedssd report", paired: Content | None = None) -> str:
+def report(records: Sequence[Record], title: str = "fedssd report", paired: Table | None = None) -> str:
     """The page; where it would be too large, class-wise figures and matrices keep fewer rounds."""
     found, every = settings(records), 1
     text = _page(found, title, every, paired)
@@ -41,9 +42,9 @@ def report(records: Sequence[Record], title: str = "fedssd report", paired: Cont
     return text
 
 
-def _page(found: Sequence[Setting], title: str, every: int, paired: Content | None) -> str:
+def _page(found: Sequence[Setting], title: str, every: int, paired: Table | None) -> str:
     shown = [setting_content(setting, every) for setting in found]
-    content = {"title": title, "every": every, "settings": shown, "paired": paired}
+    content = {"title": title, "every": every, "settings": shown, "paired": paired and table_content(paired)}
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     parts = {
         "TITLE": escape(title),

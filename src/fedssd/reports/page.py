@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from fedssd.experiment.recipe import Recipe, merge
 from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
-from fedssd.reports.comparison import cells, headings, remarks, tabulate
+from fedssd.reports.comparison import tabulate
 from fedssd.reports.grouping import halves_of, head_of, pair_name
 from fedssd.reports.records import Record
 from fedssd.reports.settings import OWN, Setting, once_per_seed
+from fedssd.reports.table import Table
 from fedssd.runs.archive import is_packed
 from fedssd.runs.repeats import RULE
 
@@ -43,7 +45,7 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
         "name": setting.name,
         "facts": facts(setting),
         "classes": first.header.get("classes") or _numbered(first),
-        "table": _table(records, repeats, setting),
+        "table": _comparison(records, repeats, setting),
         "methods": [
             {
                 "id": name,
@@ -126,15 +128,23 @@ def _numbered(record: Record) -> list[str]:
     return [str(number) for number in range(len(next(iter(found.values()), [])))]
 
 
-def _table(records: Sequence[Record], repeats: Sequence[Record], setting: Setting) -> Content:
+def _comparison(records: Sequence[Record], repeats: Sequence[Record], setting: Setting) -> Content:
     table = tabulate(records, setting.baselines)
     unfinished = [f"{r.summary['method']} seed {r.summary['seed']}" for r in records if not r.finished]
-    notes = remarks(table) + _unsaid(setting) + _measured_against([row.method for row in table.rows], setting.baselines)
+    notes = [
+        *table.notes,
+        *_unsaid(setting),
+        *_measured_against([row[0].text for row in table.rows], setting.baselines),
+    ]
     notes += [f"interrupted before their last round: {', '.join(unfinished)}"] if unfinished else []
     notes += [_set_aside(repeats)] if repeats else []
-    mark = "\x01"  # an outstanding cell, told to the page by a character no name has
-    rows = cells(table, lambda text: mark + text)
-    return {"headings": [" ".join(head).strip() for head in headings(table)], "rows": rows, "notes": notes}
+    return table_content(replace(table, notes=notes))
+
+
+def table_content(table: Table) -> Content:
+    """A table of the page; one of the best cells begins with a character that no name has."""
+    rows = table.written(lambda cell: f"\x01{cell.text}" if cell.best else cell.text)
+    return {"headings": table.headings(), "rows": rows, "notes": list(table.notes)}
 
 
 def _unsaid(setting: Setting) -> list[str]:
