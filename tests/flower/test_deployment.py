@@ -132,7 +132,7 @@ def test_fedssd_is_the_simulation(pair: Trial, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["the door", "the SuperLink"])
 def stranger(request: pytest.FixtureRequest, pair: Trial, tmp_path: Path) -> FlowerCommand:
-    """Somebody with a home of their own: at the door with ca.crt, or on the machine with the SuperLink's certificate."""
+    """Somebody with a home of their own: at the door with ca.crt, or inside with the SuperLink's certificate."""
     command = FlowerCommand(tmp_path / "home", "theirs")
     inside = request.param == "the SuperLink"
     address = pair.server.address(SUPERLINK if inside else DOOR)
