@@ -13,7 +13,7 @@ import pytest
 
 from fedssd.experiment.cells import cells_of, places_of
 from fedssd.experiment.paper import ABLATION, EXPERIMENTS, Published
-from fedssd.experiment.report.reproduction import Compared, Side, as_csv, compare_with_paper, latex, markdown, section
+from fedssd.experiment.report.reproduction import Compared, Side, compare_with_paper, figures, latex, markdown, section
 from fedssd.reports.statistics import pair
 from fedssd.sweeps.cache import finished_cells
 
@@ -68,7 +68,7 @@ def test_where_digits_stand_in_nothing_is_subtracted() -> None:
     assert "**CIFAR-10**, on digits in its stead" in text
     assert "difference" not in text
     assert "⚑" not in text
-    for row in csv.DictReader(io.StringIO(as_csv([small]))):
+    for row in csv.DictReader(io.StringIO(figures([small]).csv())):
         assert row["setting"] == "CIFAR-10, on digits in its stead"
         assert (row["difference"], row["stands_out"], row["far_off"]) == ("", "", "")
     table = latex(EXPERIMENTS["table1"], [small])
@@ -79,12 +79,12 @@ def test_where_digits_stand_in_nothing_is_subtracted() -> None:
 
 
 def test_the_csv_has_a_line_a_cell() -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv([SIDE]))))
+    rows = list(csv.DictReader(io.StringIO(figures([SIDE]).csv())))
     assert [row["method"] for row in rows] == ["fedavg", "fedssd", "moon", "fedntd"]
     assert float(rows[0]["difference"]) == pytest.approx(-1.49)
     assert (rows[1]["seeds"], rows[1]["rounds"], rows[1]["reached"], rows[1]["paper_rounds"]) == ("3", "40", "2", "33")
     late = replace(FEDSSD, rounds=(None, None, 40))
-    (row,) = csv.DictReader(io.StringIO(as_csv([Side("CIFAR-10", (late,))])))
+    (row,) = csv.DictReader(io.StringIO(figures([Side("CIFAR-10", (late,))]).csv()))
     assert (row["rounds"], row["reached"]) == ("", "1")  # more than all rounds
     assert (rows[3]["accuracy"], rows[3]["difference"], rows[3]["stands_out"]) == ("", "", "0")
     assert [row["far_off"] for row in rows] == ["1", "0", "0", "0"]
@@ -156,7 +156,7 @@ def test_cells_are_read_from_finished_runs_and_t_is_paired_by_seed(done: dict[st
     assert cells["fedssd"].lead.gains == pytest.approx([20.0, -10.0])
     assert cells["fedssd"].published_lead == pytest.approx(73.38 - 70.49)
     assert (cells["fedavg"].lead.gains, cells["fedavg"].published_lead) == ([], None)
-    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(as_csv([side])))}
+    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(figures([side]).csv()))}
     assert float(rows["fedssd"]["less_fedavg"]) == pytest.approx(5.0)
     assert rows["moon"]["less_fedavg"] == rows["fedavg"]["paper_less_fedavg"] == ""
 

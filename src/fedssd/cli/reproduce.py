@@ -255,7 +255,7 @@ def _write(
         else:
             sides = reproduction.compare_with_paper(columns, done, seeds, methods, stand_in)
             texts[f"{name}.md"] = f"## {experiment.title}\n\n{reproduction.markdown(sides)}"
-            texts[f"{name}.csv"] = reproduction.as_csv(sides)
+            texts[f"{name}.csv"] = reproduction.figures(sides).csv()
             texts[f"{name}.tex"] = reproduction.latex(experiment, sides)
     texts |= {} if stand_in else _of_clients([experiment.name for experiment in wanted], done, seeds)
     for file, text in texts.items():

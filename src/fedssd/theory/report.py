@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fedssd.reports.table import Cell, Column, Table
 from fedssd.theory.measure import RoundMeasure
 from fedssd.theory.theorem import FORMS, LETTERS, Constants, Form, Promise, obstacle, promise, slack, threshold
 
@@ -184,18 +185,21 @@ def _cells(measured: RoundMeasure, m_max: float, clients: float) -> list[list[st
     return [*groups, [number(measured.observed)]]
 
 
+def rounds_table(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> Table:
+    """A row a round: what both forms share, what each form makes of it, and what was observed."""
+    heads = [*SHARED, *(f"{name}, {form.name}" for form in FORMS for name in PER_FORM), "observed"]
+    groups = [_cells(one, m_max, clients) for one in rounds]
+    rows = [[Cell(text.replace("-", "−")) for group in row for text in group] for row in groups]
+    return Table([Column(head) for head in heads], rows)
+
+
 def as_markdown(rounds: Sequence[RoundMeasure], m_max: float, clients: float, setting: str) -> str:
     """A run for a page: the table, and below it what it comes to, with and without the terms of sampling."""
-    heads = [*SHARED, *(f"{name}, {form.name}" for form in FORMS for name in PER_FORM), "observed"]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---:|" * len(heads)]
-    for one in rounds:
-        cells = [cell for group in _cells(one, m_max, clients) for cell in group]
-        lines.append(f"| {' | '.join(cells).replace('-', '−')} |")
     said, unsampled = verdict(rounds, m_max, clients), _hope(rounds, m_max, math.inf)
     if unsampled not in said:
         said.append(f"without the terms of sampling (S = inf), {unsampled}")
     listed = [f"- {line[0].upper()}{line[1:]}.".replace(" -", " −") for line in said]
-    return "\n".join([*lines, "", f"{setting}:", "", *listed, ""])
+    return "\n".join([rounds_table(rounds, m_max, clients).markdown(), f"{setting}:", "", *listed, ""])
 
 
 def verdict(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> list[str]:

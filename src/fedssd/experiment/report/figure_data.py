@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Place, cells_of
 from fedssd.reports.records import Record, read
+from fedssd.reports.table import values
 
 Titled = Sequence[tuple[str, Record]]  # runs with the title of their setting
 Matrix = Sequence[Sequence[int]]
@@ -25,11 +24,7 @@ def runs_of(
 
 
 def _csv(heads: str, rows: Iterable[Sequence[Any]]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(heads.split())
-    writer.writerows(rows)
-    return file.getvalue()
+    return values(heads, [[str(value) for value in row] for row in rows]).csv()  # numbers with all their digits
 
 
 def forgetting(runs: Titled) -> str:

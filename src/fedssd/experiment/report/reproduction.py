@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from fedssd.reports.comparison import BASELINE, Reached, first_reaching, reached
 from fedssd.reports.markdown import table
 from fedssd.reports.records import Record, read
 from fedssd.reports.statistics import Rival, pair
+from fedssd.reports.table import Table, Value, values
 
 FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
@@ -233,15 +232,13 @@ def notes(side: Side) -> list[str]:
     return found
 
 
-def as_csv(sides: Sequence[Side]) -> str:
-    """One line a cell, in percent and rounds; empty where nothing is known, and T where it is beyond all rounds."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+def figures(sides: Sequence[Side]) -> Table:
+    """One row a cell, in percent and rounds; T is not known where it is beyond all rounds."""
     heads = (
         "setting method seeds accuracy std rounds reached paper_accuracy paper_std paper_rounds difference "
         "less_fedavg half_width paper_less_fedavg stands_out far_off"
     )
-    writer.writerow(heads.split())
+    rows: list[list[Value]] = []
     for side in sides:
         for cell in side.cells:
             found = cell.reached or Reached(0, True, 0, 0)
@@ -249,10 +246,9 @@ def as_csv(sides: Sequence[Side]) -> str:
             numbers = [cell.mean, cell.std, None if found.beyond else found.rounds]
             lead = [fmean(cell.lead.gains) if cell.lead.gains else None, cell.lead.half_width, cell.published_lead]
             known = (*numbers, found.times, *paper, None if side.stand_in else cell.difference, *lead)
-            figures = ["" if n is None else f"{n:.10g}" for n in known]
-            marks = ["", ""] if side.stand_in else [int(cell.stands_out), int(cell.far_off)]
-            writer.writerow([side.heading, cell.method, len(cell.accuracies), *figures, *marks])
-    return file.getvalue()
+            marks = [None, None] if side.stand_in else [int(cell.stands_out), int(cell.far_off)]
+            rows.append([side.heading, cell.method, len(cell.accuracies), *known, *marks])
+    return values(heads, rows)
 
 
 def latex(experiment: Experiment, sides: Sequence[Side]) -> str:
