@@ -6,7 +6,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-RECIPE ?= recipes/digits.toml
+RECIPE ?= digits
 WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin

@@ -2,7 +2,7 @@
 
     python benchmarks/checkpoints.py [--methods fedssd,moon,fedcurv] [--times 3]
 
-Runs recipes/digits.toml and times every write of a checkpoint, syncing included, the first and the last too.
+Runs the recipe digits and times every write of a checkpoint, syncing included, the first and the last too.
 It is counted directly, because two runs of a few seconds differ by more than what is measured here.
 """
 
@@ -32,7 +32,7 @@ def share(method: str) -> tuple[float, float, int]:
         plain(*args)
         spent.append(time.perf_counter() - begun)
 
-    recipe = load_recipe(ROOT / "recipes/digits.toml", {"method": method})
+    recipe = load_recipe("digits", {"method": method})
     keeping.save_checkpoint = timed
     try:
         with tempfile.TemporaryDirectory() as folder:

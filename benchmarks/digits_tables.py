@@ -2,7 +2,7 @@
 
     python benchmarks/digits_tables.py [--workers 2] [--seeds 0,1,2] [--keep]
 
-Takes the strengths of recipes/digits.toml. Writes results/digits/ anew (table.md, table.csv, two figures, and of every
+Takes the strengths of the recipe digits. Writes results/digits/ anew (table.md, table.csv, two figures, and of every
 run its recipe, rounds and summary), the figure of the README, and then the tables of the pages, as `make docs` does.
 A local half runs with the server half of its name where there is one, else with FedAvg's; a server half that is no
 local half runs with plain cross-entropy. One row more, every client alone, is what the methods without shared weights
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
     seeds = [int(seed) for seed in args.seeds.split(",")]
-    base = load_recipe(ROOT / "recipes/digits.toml", {})
+    base = load_recipe("digits", {})
     runs = [(pair, seed) for pair in pairs() if accepted(base, pair) for seed in seeds]
     recipes = [pair.of(base, seed) for pair, seed in runs]
     names = [f"{pair.label.replace(' × ', '-with-')}-{seed}" for pair, seed in runs]

@@ -161,7 +161,7 @@ def main() -> None:
             print(runs[-1], file=sys.stderr, flush=True)
     versions = {"fedssd": fedssd.__version__, "torch": str(torch.__version__), "flwr": PINNED}
     versions |= {"numpy": np.__version__, "python": platform.python_version()}
-    found = {"recipe": "recipes/digits.toml", "method": "fedssd", "delta": DELTA, "versions": versions, "runs": runs}
+    found = {"recipe": "digits", "method": "fedssd", "delta": DELTA, "versions": versions, "runs": runs}
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "digits.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (OUT / "table.md").write_text(table(found), encoding="utf-8")

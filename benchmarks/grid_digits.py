@@ -1,4 +1,4 @@
-"""Find each method's strength for recipes/digits.toml: a grid of one size for all, on seeds nobody reports.
+"""Find each method's strength for the recipe digits: a grid of one size for all, on seeds nobody reports.
 
     python benchmarks/grid_digits.py [--workers 2] [--seeds 100,101]
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--engine", default="auto")
     args = parser.parse_args()
     seeds = [int(seed) for seed in args.seeds.split(",")]
-    base = load_recipe(ROOT / "recipes/digits.toml", {"engine": args.engine})
+    base = load_recipe("digits", {"engine": args.engine})
     cells = [(method, value) for method, values in GRID.items() for value in values]
     recipes = [
         replace(base, method=method, seed=seed, options={method: {LOCALS[method].strength: value}})

@@ -98,7 +98,6 @@ def changed_at(x: torch.Tensor, value: float) -> torch.Tensor:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no auxiliary": ({"auxiliary": None}, "auxiliary expects a pair .*, a whole number .*, or 0.*None"),
     "half an auxiliary": ({"auxiliary": 0.5}, "auxiliary expects a pair"),
     "a true auxiliary": ({"auxiliary": True}, "auxiliary expects a pair"),
     "three auxiliary arrays": ({"auxiliary": (X, Y, Y)}, r"auxiliary: expected a pair"),

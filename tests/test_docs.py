@@ -159,8 +159,8 @@ def test_recipes_in_the_docs_are_recipes(tmp_path: Path) -> None:
 def test_the_paper_s_setting_is_the_file_it_is_said_to_be() -> None:
     _, _, shown = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").partition("## The paper's setting")
     (_, code), *_ = FENCE.findall(shown)
-    file = ROOT / "recipes" / "table1-cifar10.toml"
-    assert "This is `recipes/table1-cifar10.toml` without its comments" in shown
+    file = ROOT / "src" / "fedssd" / "recipes" / "cifar10.toml"
+    assert "This is the recipe `cifar10` without its comments" in shown
     assert tomllib.loads(code) == tomllib.loads(file.read_text(encoding="utf-8"))
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,10 @@ import pytest
 from fedssd.experiment.cells import resolved
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.report.study import Page
-from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import Design, load_design
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
-from fedssd.methods import shipped
 
 Says = Callable[[Trial, int], float | None]
 T2 = 4.302652729911275  # Student's t for 95 % and two degrees of freedom, from printed tables
@@ -46,21 +42,6 @@ class Told(Results):
 def page(says: Says) -> Page:
     """The study's page on what is told."""
     return Page(Study(), Told(says, best=0.5))
-
-
-@contextmanager
-def tuned(
-    folder: Path, strengths: Mapping[str, float], everywhere: Mapping[str, float] | None = None
-) -> Iterator[None]:
-    """As if the study had found these strengths for CIFAR-10; ``folder`` holds the file that says so."""
-    defaults = {} if everywhere is None else {"cifar10": dict(everywhere)}
-    found = Chosen(strengths={"cifar10": dict(strengths)}, defaults=defaults)
-    (folder / "chosen.toml").write_text(found.to_toml())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipped, "FILE", folder / "chosen.toml")
-        shipped._strengths.cache_clear()
-        yield
-    shipped._strengths.cache_clear()
 
 
 def flat(recipe: Recipe) -> dict[str, Any]:

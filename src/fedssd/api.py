@@ -19,7 +19,7 @@ from fedssd.data.numbers import alike
 from fedssd.data.partition import Partition
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, merge
+from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
 from fedssd.runs.folder import claim
 from fedssd.runs.loop import run_recipe
 from fedssd.simulation.events import Event, Listener, ignore
@@ -40,10 +40,11 @@ EXPECTED_AUXILIARY = "auxiliary expects a pair (x, y), a whole number of samples
 def run(
     method: str = "fedssd",
     *,
-    model: nn.Module | str = "auto",
-    clients: Sequence[Samples] | Whole = 10,
+    recipe: str | Path | None = None,
+    model: nn.Module | str | None = None,
+    clients: Sequence[Samples] | Whole | None = None,
     test: Samples | None = None,
-    auxiliary: Samples | Whole = 64,
+    auxiliary: Samples | Whole | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     listen: Listener = ignore,
@@ -51,23 +52,25 @@ def run(
 ) -> Result:
     """Run one method and give back its rounds, summary and weights.
 
-    By names: ``run("fedssd", data="digits", rounds=5)``; every recipe key is a keyword. With your own: ``model`` is
-    an ``nn.Module`` (it keeps its initial weights), ``clients`` a list of (x, y), one pair a client, ``test`` and
-    ``auxiliary`` pairs too. A module returns logits, or (logits, features). With ``resume`` the run goes on where an
-    earlier one stopped in ``out``, and begins where there is none.
+    By names: ``run("fedssd", data="digits", rounds=5)``; every recipe key is a keyword. ``recipe`` is the name of one
+    that comes with fedssd, a TOML file or a run's folder; where neither it nor data are named, it is ``"digits"``, and
+    ``listen`` is told. With your own: ``model`` is an ``nn.Module`` (it keeps its initial weights), ``clients`` a list
+    of (x, y), one pair a client, ``test`` and ``auxiliary`` pairs too. A module returns logits, or (logits, features).
+    With ``resume`` the run goes on where an earlier one stopped in ``out``, and begins where there is none.
     """
-    recipe, brought = _understand("run", model, clients, test, auxiliary, {**keys, "method": method})
-    return run_recipe(recipe, _folder(out), listen, brought, resume)
+    asked, brought = _understand("run", recipe, model, clients, test, auxiliary, {**keys, "method": method}, listen)
+    return run_recipe(asked, _folder(out), listen, brought, resume)
 
 
 def compare(
     methods: Sequence[str] = PAPER_METHODS,
     seeds: Iterable[int] = (0, 1, 2),
     *,
-    model: nn.Module | str = "auto",
-    clients: Sequence[Samples] | Whole = 10,
+    recipe: str | Path | None = None,
+    model: nn.Module | str | None = None,
+    clients: Sequence[Samples] | Whole | None = None,
     test: Samples | None = None,
-    auxiliary: Samples | Whole = 64,
+    auxiliary: Samples | Whole | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     workers: Whole = 1,
@@ -76,8 +79,8 @@ def compare(
 ) -> list[Result]:
     """Run every method on every seed, otherwise alike; results come in the order methods × seeds.
 
-    ``model``, ``clients``, ``test``, ``auxiliary`` and ``resume`` are as for :func:`run`. With anything of your own the
-    runs go one after another in this process, whatever ``workers`` says.
+    ``recipe``, ``model``, ``clients``, ``test``, ``auxiliary`` and ``resume`` are as for :func:`run`. With anything of
+    your own the runs go one after another in this process, whatever ``workers`` says.
     """
     for key in ("method", "seed"):
         if key in keys:
@@ -85,10 +88,10 @@ def compare(
     named, numbers, processes = _methods(methods), _seeds(seeds), _whole(workers)
     if processes is None or processes < 0:
         raise UserError(f"compare: workers expects a whole number that is not negative, got {workers!r}")
-    recipe, brought = _understand("compare", model, clients, test, auxiliary, dict(keys), named)
+    asked, brought = _understand("compare", recipe, model, clients, test, auxiliary, dict(keys), listen, named)
     if brought == Brought():
-        return compare_recipes(recipe, named, numbers, _folder(out), processes, listen, resume)
-    return _one_after_another(recipe, named, numbers, brought, _folder(out), listen, resume)
+        return compare_recipes(asked, named, numbers, _folder(out), processes, listen, resume)
+    return _one_after_another(asked, named, numbers, brought, _folder(out), listen, resume)
 
 
 def _one_after_another(
@@ -122,20 +125,23 @@ def _one_after_another(
 
 def _understand(
     caller: str,
-    model: nn.Module | str,
-    clients: Sequence[Samples] | Whole,
+    source: str | Path | None,
+    model: nn.Module | str | None,
+    clients: Sequence[Samples] | Whole | None,
     test: Samples | None,
-    auxiliary: Samples | Whole,
+    auxiliary: Samples | Whole | None,
     keys: dict[str, Any],
+    listen: Listener,
     others: Sequence[str] = (),
 ) -> tuple[Recipe, Brought]:
     """The recipe the arguments amount to, and what of them no recipe can hold."""
-    module = None if isinstance(model, str) else _module(model)
+    module = None if model is None or isinstance(model, str) else _module(model)
     if isinstance(model, str):
         keys["model"] = model
     dataset, partition = None, None
-    count = _whole(clients)
-    if count is None:
+    if clients is not None and (count := _whole(clients)) is not None:
+        keys["clients"] = count
+    elif clients is not None:
         pairs = _clients(clients)
         if test is None:
             raise UserError(f"{caller} was given its own clients and no test set: pass test=(x, y)")
@@ -144,14 +150,20 @@ def _understand(
         if keys.get("label"):
             raise UserError(f"{caller} was given label={keys['label']!r}, a column of a .csv, and its own clients")
         dataset, partition = _own_data(pairs, _pair(test, "test"))
-        keys["data"], count = OWN, len(pairs)
-    elif test is not None:
+        keys["data"], keys["clients"] = OWN, len(pairs)
+    if test is not None and dataset is None:
         raise UserError(
             f"{caller} was given a test set and no clients of its own: pass clients=[(x, y), …] or drop test="
         )
-    per_class, given = _auxiliary(auxiliary)
-    recipe = merge(Recipe(), _plain({**keys, "clients": count, "auxiliary": per_class}), caller)
-    recipe = check(recipe, others)
+    given = None
+    if auxiliary is not None:
+        keys["auxiliary"], given = _auxiliary(auxiliary)
+    if source is not None and not isinstance(source, (str, Path)):
+        raise UserError(f"recipe expects a name, a TOML file or a run's folder, got {_short(source)}")
+    begin = usual(source, keys)
+    if begin != source:
+        listen(Event("", 0, 1, note=f"neither recipe= nor data=: the recipe {begin!r}"))
+    recipe = load_recipe(begin, _plain(keys), others, caller)
     if given is not None:
         dataset = dataset or _as_trained_on(recipe)
         dataset, given = _with_auxiliary(dataset, given)

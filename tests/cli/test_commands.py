@@ -30,10 +30,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_run_says_what_it_does_how_it_went_and_what_to_try(here: Path, capsys: Captured) -> None:
-    assert main(["run", *SMALL, "--set", "fedssd.m_max=0.1"]) == 0
+    assert main(["run", "--data", "digits", *SMALL, "--set", "fedssd.m_max=0.1"]) == 0
     printed = capsys.readouterr()
-    assert printed.err.startswith("fedssd on digits, dirichlet:0.5, 3 clients, 2 rounds of 1 epoch\nreference engine")
-    result, local, cost, where, following = printed.out.splitlines()
+    short = "a short run: rounds × epochs = 2 × 1 where the recipe digits has 20 × 10; its accuracy says little"
+    opening = f"fedssd on digits, dirichlet:0.5, 3 clients, 2 rounds of 1 epoch\n{short}\nreference engine"
+    assert printed.err.startswith(opening)
+    result, local, brief, cost, where, following = printed.out.splitlines()
+    assert brief == short
     assert result.startswith("fedssd on digits, seed 0: global accuracy ")
     assert "forgetting gap" in local
     assert "MB up" in cost

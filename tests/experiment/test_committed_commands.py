@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import tuned
 
 from fedssd.cli import main
 from fedssd.experiment.cells import resolved
@@ -47,14 +46,6 @@ def refuse(recipes: Recipe | Sequence[Recipe], *_: Any, **__: Any) -> None:
     raise AskedError([recipes] if isinstance(recipes, Recipe) else recipes)
 
 
-@pytest.fixture
-def chose(tmp_path: Path) -> Iterator[None]:
-    """As if the study had tuned every strength that a committed run has."""
-    with tuned(tmp_path, {"fedssd.m_max": 0.25, "fedprox.mu": 0.75}):
-        yield
-
-
-@pytest.mark.usefixtures("chose")
 @pytest.mark.parametrize(
     ("place", "command"), list(named()), ids=lambda value: value.name if isinstance(value, Path) else ""
 )

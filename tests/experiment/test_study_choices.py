@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from told import Says, Told, flat, nothing, tuned
+from told import Says, Told, flat, nothing
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import SMALL_ROUNDS, recipe_file
@@ -18,7 +17,6 @@ from fedssd.experiment.study.design import Design, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, COLUMNS
-from fedssd.methods.shipped import shipped_options
 
 
 @pytest.mark.quick
@@ -232,7 +230,7 @@ def test_strengths_are_tuned_with_the_pipeline_they_are_reported_with(design: De
         study.with_pipeline("head=of")
 
 
-def test_what_is_best_over_all_columns_is_what_comes_with_fedssd(design: Design, tmp_path: Path) -> None:
+def test_what_is_best_over_all_columns_is_chosen(design: Design) -> None:
     """0.5 is a point better on the first column and two worse on the others, 0.1 half a point better on two of five."""
     home, gains = "table1-cifar10", {"fedssd.m_max=0.5": (1.0, -2.0), "fedssd.m_max=0.1": (0.5, 0.0)}
 
@@ -259,10 +257,6 @@ def test_what_is_best_over_all_columns_is_what_comes_with_fedssd(design: Design,
     found = study.choices(Told(says))
     assert found.defaults == {"cifar10": {"fedssd.m_max": 0.1}}
     assert chosen_file.understood(found.to_toml()) == found
-    with tuned(tmp_path, found.strengths["cifar10"], found.defaults["cifar10"]):
-        assert shipped_options("fedssd", "cifar10") == {"m_max": 0.1}
-        assert shipped_options("fedcad", "cifar10") == {"lam": found.strengths["cifar10"]["fedcad.lam"]}
-        assert shipped_options("fedssd", "cifar100") == {}
 
     def lacking(trial: Trial, seed: int) -> float | None:
         return None if (trial.part, trial.group, seed) == ("columns", "table2-classes-2", 2) else says(trial, seed)

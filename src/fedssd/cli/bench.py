@@ -22,7 +22,7 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.experiment.bench import SETTINGS
+    from fedssd.experiment.recipe import NAMED
 
     parser = commands.add_parser(
         "bench",
@@ -33,7 +33,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     add = parser.add_argument
     add("method", metavar="FILE.py:NAME", help="your method; a sum such as my_method.py:MyLoss+fedprox works too")
-    add("--dataset", default="digits", metavar="NAME", help=f"one of {', '.join(SETTINGS)} (default: %(default)s)")
+    add("--dataset", default="digits", metavar="NAME", help=f"one of {', '.join(NAMED)} (default: %(default)s)")
     add("--against", metavar="A,B", help="only these methods (default: all that are committed for this setting)")
     add("--seeds", default="3", metavar="N", help="how many seeds, from 0 on (default: %(default)s)")
     add(

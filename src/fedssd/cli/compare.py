@@ -61,10 +61,11 @@ def main(args: argparse.Namespace) -> int:
     seeds = seed_list("compare", args.seeds)
     workers = whole("compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
-    recipe = load_recipe(args.recipe, given, methods, args.profile)
+    source, remark = flags.recipe_source(args, given)
+    recipe = load_recipe(source, given, methods)
     out = (output.resumable if args.resume else output.choose)(args.out, "compare", recipe.data)
-    following = next_command(args.recipe, flags.with_profile(given, args), recipe, methods, seeds)
-    return train(recipe, methods, seeds, workers, out, args, args.resume, following)
+    following = next_command(source, given, recipe, methods, seeds)
+    return train(recipe, methods, seeds, workers, out, args, args.resume, following, remark)
 
 
 def train(
@@ -76,6 +77,7 @@ def train(
     args: argparse.Namespace,
     resume: bool,
     following: str,
+    remark: str = "",
 ) -> int:
     """Run everything, write table and curves, print the table, say where things are and what to try next."""
     from fedssd.reports.comparison import tabulate
@@ -83,7 +85,7 @@ def train(
     from fedssd.sweeps.grid import compare
 
     opening = f"{output.many(len(methods), 'method')} × {output.many(len(seeds), 'seed')}"
-    said = opened(f"{opening} on {setting(recipe)}", recipe, methods)
+    said = opened(f"{opening} on {setting(recipe)}", recipe, remark)
     try:
         with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
             results = compare(recipe, methods, seeds, out, workers, listen, resume)
@@ -138,7 +140,11 @@ def _show(table: Table, out: Path, following: str) -> None:
 
 
 def next_command(
-    path: Path | None, given: dict[str, str | bool], recipe: Recipe, methods: Sequence[str], seeds: Sequence[int]
+    source: str | Path | None,
+    given: dict[str, str | bool],
+    recipe: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
 ) -> str:
     """More seeds where there are few, else another split."""
     from fedssd.experiment.recipe import PAPER_METHODS
@@ -147,7 +153,7 @@ def next_command(
         seeds = range(5)
     else:
         given = {**given, "partition": "classes:2" if recipe.partition != "classes:2" else "dirichlet:0.1"}
-    words = ["compare", *as_flags(path, given)]
+    words = ["compare", *as_flags(source, given)]
     if tuple(methods) != PAPER_METHODS:
         words += ["--methods", ",".join(methods)]
     if ",".join(map(str, seeds)) != SEEDS:

@@ -139,7 +139,7 @@ def _init(args: argparse.Namespace) -> int:
     from fedssd.flower.app import write_app
     from fedssd.flower.settings import settings_of
 
-    recipe = load_recipe(args.recipe, flags.overrides(args, "federation init"), profile=args.profile)
+    recipe = load_recipe(args.recipe, flags.overrides(args, "federation init"))
     given = _given(args)
     if given.get("server-data"):
         given["server-data"] = str(Path(given["server-data"]).resolve())
@@ -246,7 +246,7 @@ def _audit(args: argparse.Namespace) -> int:
     if args.app is not None and args.recipe is not None:
         raise UserError("name an app's folder or a --recipe, not both")
     path, settings = (recipe_in(args.app), settings_in(args.app)) if args.app else (args.recipe, Settings())
-    recipe = load_recipe(path, flags.overrides(args, "federation audit"), profile=args.profile)
+    recipe = load_recipe(path, flags.overrides(args, "federation audit"))
     items = audit(build(recipe, server_samples(settings, recipe)))
     if args.json:
         print(json.dumps(as_rows(items)))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 from fedssd.cli.parser import UsageError, a_path
-from fedssd.experiment.recipe import HELP, KEYS, SPELLINGS, Recipe
+from fedssd.experiment.recipe import HELP, KEYS, NAMED, SPELLINGS, Recipe, usual
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "data and clients": (
@@ -27,7 +29,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "reliability": ("on_bad_update", "norm_limit", "faults"),
 }
 METAVARS = {int: "N", float: "X", str: "NAME"}
-RECIPE_NOTE = "What no flag says comes from --recipe, and what that does not say is the default shown here."
+RECIPE_NOTE = """What no flag says comes from --recipe, and what that does not say is the default shown here.
+Where neither --recipe nor --data is given, the recipe is digits."""
+USUAL_NOTE = "Without --recipe and --data it is --recipe digits."
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
@@ -41,14 +45,13 @@ def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str]
             assert group is not None
             _add_flag(group, key)
     group = parser.add_argument_group("recipe")
-    group.add_argument("--recipe", type=a_path, metavar="FILE", help="a TOML file with any of these keys")
     group.add_argument(
-        "--profile",
-        default="",
+        "--recipe",
+        type=a_recipe,
         metavar="NAME",
-        help="Table 1's recipe and the paper's strengths, for what neither flags nor recipe say: paper-printed; or "
-        "paper, where the pipeline that comes closest to its FedAvg replaces the recipe's, too",
+        help=f"one that comes with fedssd ({', '.join(NAMED)}), a TOML file with any of these keys, or a run's folder",
     )
+    group.add_argument("--profile", action=Gone, help=argparse.SUPPRESS)
     group.add_argument(
         "--set",
         action="append",
@@ -93,9 +96,26 @@ def overrides(args: argparse.Namespace, command: str) -> dict[str, str | bool]:
     return values
 
 
-def with_profile(given: dict[str, str | bool], args: argparse.Namespace) -> dict[str, str | bool]:
-    """The same for a command to be typed again, which names the profile too."""
-    return {"profile": args.profile, **given} if args.profile else given
+class Gone(argparse.Action):
+    """``--profile``, which went: one line says what to write in its place."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        raise UsageError(
+            f"{parser.prog}: --profile is no more: --recipe cifar10, cifar100 or tiny-imagenet has the paper's setting "
+            "with its printed strengths (the pipeline closest to its FedAvg is in docs/study.md)"
+        )
+
+
+def a_recipe(text: str) -> str:
+    """A name or a path, as it was typed: ``digits`` is a recipe of ours, ``./digits`` a file."""
+    a_path(text)
+    return text
+
+
+def recipe_source(args: argparse.Namespace, given: Collection[str]) -> tuple[str | Path | None, str]:
+    """What a recipe begins with, and a remark where nobody named it."""
+    source = usual(args.recipe, given)
+    return source, "" if source == args.recipe else f"neither --recipe nor --data: the recipe {source!r}"
 
 
 def add_output_flags(parser: argparse.ArgumentParser, default_out: str) -> None:

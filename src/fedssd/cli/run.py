@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
 
 EXAMPLES = examples(
-    "fedssd run                                               FedSSD on digits, everything by default",
+    "fedssd run                                               FedSSD on digits, with the recipe of that name",
     "fedssd run --local fedntd --partition classes:2 --seed 1",
     "fedssd run --local fedssd --fedssd.m-max 0.3             another strength",
     "fedssd run --local fedssd+fedprox --server fednova       two local halves added up, and another server half",
@@ -46,21 +45,22 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment.recipe import load_recipe
 
     given = flags.overrides(args, "run")
-    recipe = load_recipe(args.recipe, given, profile=args.profile)
+    source, remark = flags.recipe_source(args, given)
+    recipe = load_recipe(source, given)
     find = output.resumable if args.resume else output.choose
     out = find(args.out, recipe.data, recipe.method, str(recipe.seed))
     if args.resume:
         output.refuse_federation(out)
-    return train(recipe, out, args, args.resume, next_command(args.recipe, flags.with_profile(given, args), recipe))
+    return train(recipe, out, args, args.resume, next_command(source, given, recipe), remark)
 
 
-def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str) -> int:
+def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str, remark: str = "") -> int:
     """Run a recipe into a folder, or go on with it there, and say how it went."""
     from fedssd.runs.loop import run_recipe
     from fedssd.runs.tracking import tracked, tracker
 
     try:
-        opening = opened(f"{recipe.method} on {setting(recipe)}", recipe, [recipe.method])
+        opening = opened(f"{recipe.method} on {setting(recipe)}", recipe, remark)
         with listening(args.quiet, opening) as show, tracked(tracker(args.track), out, show) as listen:
             result = run_recipe(recipe, out, listen, resume=resume)
     except KeyboardInterrupt as error:
@@ -82,15 +82,17 @@ def setting(recipe: Recipe) -> str:
     return f"{recipe.data}, {recipe.partition}, {output.many(recipe.clients, 'client')}{share}, {rounds} of {epochs}"
 
 
-def opened(text: str, recipe: Recipe, methods: Sequence[str], given: Collection[str] = ()) -> str:
-    """What is about to run, and which strengths it takes from the study, if any."""
-    from fedssd.experiment.profiles import remark_on_strengths
+def opened(text: str, recipe: Recipe, remark: str = "") -> str:
+    """What is about to run, with a remark on where its recipe comes from, and whether it is a short run."""
+    from fedssd.experiment.recipe import briefly
 
-    return "\n".join(filter(None, (text, remark_on_strengths(recipe, methods, given))))
+    return "\n".join(filter(None, (text, remark, briefly(recipe))))
 
 
 def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
     """The run in three lines."""
+    from fedssd.experiment.recipe import briefly
+
     final, best = summary["final"], summary["best"]
     lines = [
         f"{recipe.method} on {recipe.data}, seed {recipe.seed}: global accuracy {100 * final['acc']:.2f} % after "
@@ -101,6 +103,8 @@ def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
             f"the clients' own models: {100 * final['local_acc']:.2f} % on average, "
             f"forgetting gap {round(100 * final['forgetting'], 2) + 0.0:.2f} points"
         )
+    if short := briefly(recipe):
+        lines.append(short)
     if "diverged" in summary:
         lines.append(f"training broke down in round {summary['diverged']}: these figures mean nothing")
     if "dropped" in summary:
@@ -119,18 +123,18 @@ def size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
-def next_command(path: Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:
+def next_command(source: str | Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:
     """The same setting against FedAvg, over three seeds; against FD where different models rule FedAvg out."""
     first, second = ("fd", "fedmd") if "," in recipe.model and recipe.server == "fedavg" else ("fedavg", "fedssd")
     rival = first if recipe.method != first else second
-    same = as_flags(path, {key: value for key, value in given.items() if key not in ("method", "seed")})
+    same = as_flags(source, {key: value for key, value in given.items() if key not in ("method", "seed")})
     words = ["compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
     return f"{output.program()} {shlex.join(words)}"
 
 
-def as_flags(path: Path | None, given: dict[str, str | bool]) -> list[str]:
+def as_flags(source: str | Path | None, given: dict[str, str | bool]) -> list[str]:
     """What was given on the command line, written as flags again."""
-    words = ["--recipe", str(path)] if path else []
+    words = ["--recipe", str(source)] if source else []
     for key, value in given.items():
         name = key.replace("_", "-")
         if key.startswith("options."):

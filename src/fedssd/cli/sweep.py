@@ -64,9 +64,10 @@ def main(args: argparse.Namespace) -> int:
     workers = whole("sweep", "--workers", args.workers)
     given = flags.overrides(args, "sweep")
     _refuse_both(grid, given)
-    recipe = load_recipe(args.recipe, given, profile=args.profile)
+    source, remark = flags.recipe_source(args, {**given, **grid})
+    recipe = load_recipe(source, given)
     out = (output.resumable if args.resume else output.choose)(args.out, "sweep", recipe.data)
-    return train(recipe, grid, seeds, workers, out, args, args.resume)
+    return train(recipe, grid, seeds, workers, out, args, args.resume, remark)
 
 
 def train(
@@ -77,6 +78,7 @@ def train(
     out: Path,
     args: argparse.Namespace,
     resume: bool,
+    remark: str = "",
 ) -> int:
     """Run every cell, write and print the table."""
     from fedssd.runs.tracking import tracked, tracker
@@ -84,7 +86,7 @@ def train(
 
     count = math.prod(map(len, grid.values()))
     opening = f"{output.many(count, 'cell')} × {output.many(len(seeds), 'seed')} on {setting(recipe)}"
-    said = opened(opening, recipe, [recipe.method], grid)
+    said = opened(opening, recipe, remark)
     try:
         with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
             cells = sweep(recipe, grid, seeds, out, workers, listen, resume)

@@ -11,20 +11,14 @@ from pathlib import Path
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment.cells import Cell, resolved
-from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import PAPER_METHODS, Recipe, load_recipe
+from fedssd.experiment.paper import with_printed
+from fedssd.experiment.recipe import NAMED, PAPER_METHODS, Recipe, load_recipe
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.runs import glance
 from fedssd.simulation.setup import assemble_all
 from fedssd.sweeps.cache import recipes_of_finished
 
-SETTINGS = {
-    "digits": "digits",
-    "cifar10": "table1-cifar10",
-    "cifar100": "table1-cifar100",
-    "tiny-imagenet": "table1-tiny-imagenet",
-}
 COMMITTED = Path(__file__).parents[3] / "results"  # of a checkout
 Runs = dict[str, dict[int, Path]]  # method -> seed -> run folder
 Origin = tuple[str, str]  # who holds what, and of which data
@@ -32,11 +26,11 @@ Origin = tuple[str, str]  # who holds what, and of which data
 
 def base_recipe(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe:
     """The setting of the committed runs on a dataset, for this method."""
-    if dataset not in SETTINGS:
-        known = list(SETTINGS)
-        raise UserError(f"unknown dataset {dataset!r}: expected one of {', '.join(known)}{perhaps(dataset, known)}")
-    profile = "" if dataset == "digits" else "paper-printed"
-    return load_recipe(recipe_file(SETTINGS[dataset]), {**changes, "method": method}, (*PAPER_METHODS, method), profile)
+    if dataset not in NAMED:
+        raise UserError(f"unknown dataset {dataset!r}: expected one of {', '.join(NAMED)}{perhaps(dataset, NAMED)}")
+    methods = (*PAPER_METHODS, method)
+    recipe = load_recipe(dataset, {**changes, "method": method}, methods)
+    return recipe if dataset == "digits" else with_printed(recipe, methods)
 
 
 def own_cells(base: Recipe, seeds: Sequence[int]) -> list[Cell]:
@@ -76,7 +70,7 @@ def rivals(base: Recipe, seeds: Sequence[int], folder: Path, wanted: Sequence[st
             raise UserError(f"{folder} holds no finished run of {method} on this setting: leave it out of --against")
     if not found:
         raise UserError(
-            f"{folder} holds no finished run on the setting of {SETTINGS[base.data]}.toml: name another with --results"
+            f"{folder} holds no finished run on the setting of {base.data}.toml: name another with --results"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""What the paper reports: its tables and figures as settings × methods, each setting a file in recipes/.
+"""What the paper reports: its tables and figures as settings × methods, each setting a recipe.
 
 Figures are percent, as printed: accuracy, its spread where one is given, and T, the rounds to FedAvg's final accuracy.
 """
@@ -6,15 +6,17 @@ Figures are percent, as printed: accuracy, its spread where one is given, and T,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from fedssd.errors import UserError, perhaps
-from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
+from fedssd.experiment.recipe import FOLDER, NAMED, PAPER_METHODS, Options, Recipe, check, load_recipe, merge
+from fedssd.methods.registry import LOCALS, local_kinds
 
 ABLATION = ("kl", "mse", "fedssd")
-FOLDERS = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")  # installed, or a checkout
+STUDY_FOLDER = Path(__file__).parent / "recipes"
+TABLE1 = {f"table1-{data}": data for data in ("cifar10", "cifar100", "tiny-imagenet")}  # columns that are named recipes
 SMALL_ROUNDS = 8
 SMALL_CLIENTS = 20  # where the paper has a hundred: digits has 14 samples for each of a hundred
 
@@ -214,18 +216,39 @@ def experiments(name: str) -> list[Experiment]:
 
 
 def recipe_file(name: str) -> Path:
-    """A recipe that comes with fedssd."""
-    found = next((folder / f"{name}.toml" for folder in FOLDERS if (folder / f"{name}.toml").is_file()), None)
-    if found is None:
-        raise UserError(f"the recipe {name}.toml is missing from this installation (looked in {FOLDERS[-1]})")
-    return found
+    """The file of a column's recipe, or another of the study's."""
+    name = TABLE1.get(name, name)
+    path = (FOLDER if name in NAMED else STUDY_FOLDER) / f"{name}.toml"
+    if not path.is_file():
+        raise UserError(f"the recipe {path.name} is missing from this installation (looked in {path.parent})")
+    return path
+
+
+def printed_strengths(data: str, methods: Sequence[str]) -> Options:
+    """Every option of these methods, the paper's value where it prints one for the data and the default elsewhere."""
+    kinds = [kind for method in methods for kind in local_kinds(method) if kind.name in LOCALS]
+    return {
+        kind.name: {one.name: one.default for one in fields(kind)} | dict(kind.published.get(data, {}))
+        for kind in kinds
+        if fields(kind)
+    }
+
+
+def with_printed(recipe: Recipe, methods: Sequence[str]) -> Recipe:
+    """The recipe with every option of these methods written out: its own, or what the paper prints."""
+    return replace(recipe, options=_over(printed_strengths(recipe.data, methods), recipe.options))
+
+
+def _over(below: Options, above: Options) -> Options:
+    return {method: below.get(method, {}) | above.get(method, {}) for method in below | above}
 
 
 def setting(column: Column, changes: Mapping[str, str], small: bool = False) -> Recipe:
     """A column's recipe with the strengths the paper prints, on digits where ``small``, and what the caller changes."""
-    recipe = load_recipe(recipe_file(column.recipe), {}, column.methods, "" if small else "paper-printed")
-    if small:
-        recipe = _on_digits(recipe)
+    recipe = load_recipe(recipe_file(column.recipe), {}, column.methods)
+    if small and column.recipe in TABLE1:  # its strengths are for its own data
+        recipe = replace(recipe, options={})
+    recipe = _on_digits(recipe) if small else with_printed(recipe, column.methods)
     return check(merge(recipe, changes, "reproduce"), column.methods)
 
 
@@ -235,9 +258,6 @@ def _on_digits(recipe: Recipe) -> Recipe:
     Local epochs go by E^0.6, which keeps 1, 5, 10, 20 and 30 apart: 1, 3, 4, 6 and 8.
     """
     digits = load_recipe(recipe_file("digits"), {})
-    options = {**digits.options}
-    for method, given in recipe.options.items():
-        options[method] = {**options.get(method, {}), **given}
     return replace(
         digits,
         partition=recipe.partition,
@@ -245,5 +265,5 @@ def _on_digits(recipe: Recipe) -> Recipe:
         participation=recipe.participation,
         epochs=round(recipe.epochs**0.6),
         rounds=SMALL_ROUNDS,
-        options=options,
+        options=_over(digits.options, recipe.options),
     )

@@ -24,6 +24,9 @@ MACHINE = (
     "checkpoint_every",
 )  # where and how a run goes, not what it is
 LATER = ("label",)  # keys younger than the hash: in it only where they are not their default, so that no hash moves
+FOLDER = Path(__file__).parents[1] / "recipes"
+NAMED = ("digits", "cifar10", "cifar100", "tiny-imagenet")  # the recipes that come with fedssd, by their data's name
+USUAL = "digits"  # where nobody names a recipe or data
 PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 
 
@@ -143,26 +146,20 @@ AT_LEAST_ONE = ("clients", "rounds", "epochs", "batch", "evaluate_every")
 
 
 def load_recipe(
-    path: Path | None, overrides: Mapping[str, Any], others: Sequence[str] = (), profile: str = ""
+    source: str | Path | None, overrides: Mapping[str, Any], others: Sequence[str] = (), caller: str = "command line"
 ) -> Recipe:
-    """A recipe from a TOML file and/or given values; what is given wins, and all of it is checked.
+    """A recipe by its name, from a TOML file or a run's folder, with given values, which win; all of it is checked.
 
-    ``others`` are further methods that the recipe will be used with, so that it may carry their options. A ``profile``
-    has values for what neither the file nor the caller says, and may have a pipeline that replaces the file's.
+    ``others`` are further methods that the recipe will be used with, so that it may carry their options.
     """
-    content: dict[str, Any] = {}
-    if path is not None:
-        content = _read(path)
-    where = f"recipe {path}" if path else "recipe"
-    recipe = merge(Recipe(), content, where)
-    if profile:
-        recipe = _with_profile(profile, content, where, merge(recipe, overrides, "command line"), others)
-    final = merge(recipe, overrides, "command line")
+    where = f"recipe {source}" if source else "recipe"
+    recipe = merge(Recipe(), _read(source) if source else {}, where)
+    final = merge(recipe, overrides, caller)
     try:
         refuse_unused(final, overrides, others)
         return check(final, others)
     except UserError as error:
-        if path is not None and str(error) == _mistake(recipe, others) != _mistake(Recipe(), others):
+        if source and str(error) == _mistake(recipe, others) != _mistake(Recipe(), others):
             raise UserError(f"{where}: {error}") from None
         raise
 
@@ -176,12 +173,22 @@ def _mistake(recipe: Recipe, others: Sequence[str]) -> str:
     return ""
 
 
-def _with_profile(name: str, content: Mapping[str, Any], where: str, asked: Recipe, others: Sequence[str]) -> Recipe:
-    """A file's content between a profile's values for the data and methods that are asked for and its pipeline."""
-    from fedssd.experiment.profiles import pipeline, profile_values
+def usual(source: str | Path | None, given: Iterable[str]) -> str | Path | None:
+    """The recipe to begin with: the one asked for, or ``digits`` where neither a recipe nor data are named."""
+    return source or (None if "data" in given else USUAL)
 
-    below, said = profile_values(name, asked.data, others or (asked.method,)), f"profile {name}"
-    return merge(merge(merge(Recipe(), below, said), content, where), pipeline(name, asked.data), said)
+
+def briefly(recipe: Recipe) -> str:
+    """One line where a run has less than half the training of the recipe that comes with its data; else nothing."""
+    name = recipe.data if recipe.data in NAMED else ""
+    whole = merge(Recipe(), _read(name), name) if name else Recipe()
+    if 2 * recipe.rounds * recipe.epochs >= whole.rounds * whole.epochs:
+        return ""
+    usually = f"the recipe {name} has" if name else "the defaults have"
+    return (
+        f"a short run: rounds × epochs = {recipe.rounds} × {recipe.epochs} where {usually} "
+        f"{whole.rounds} × {whole.epochs}; its accuracy says little"
+    )
 
 
 def refuse_unused(recipe: Recipe, keys: Iterable[str], others: Sequence[str] = ()) -> None:
@@ -256,7 +263,7 @@ def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
     interval(recipe.checkpoint_every)
     parse_faults(recipe.faults, recipe.clients)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
-    local = build_local(recipe.method, recipe.options, recipe.data)
+    local = build_local(recipe.method, recipe.options)
     check_pair(local, build_server(recipe.server, recipe.options))
     for method in recipe.options:
         _check_option_owner(method, used, recipe.options)
@@ -309,11 +316,17 @@ def interval(text: str) -> tuple[str, float]:
     return ("seconds", int(number) * SECONDS[unit]) if unit else ("rounds", float(number))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(source: str | Path) -> dict[str, Any]:
+    """The content of a file, of a run folder's ``recipe.toml``, or of the recipe of that name."""
+    path = FOLDER / f"{source}.toml" if source in NAMED else Path(source)
+    if path.is_dir():
+        path /= "recipe.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"recipe {path} cannot be read: {error.strerror}") from None
+        name = closest(path.stem, NAMED)
+        hint = f"; did you mean the recipe {name!r}?" if name else f"; known by name: {', '.join(NAMED)}"
+        raise UserError(f"recipe {path} cannot be read: {error.strerror}{hint}") from None
     except ValueError as error:  # of TOML, of UTF-8, of whole numbers with thousands of digits
         raise UserError(f"recipe {path} is not valid TOML: {error}") from None
 

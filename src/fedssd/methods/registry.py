@@ -32,7 +32,6 @@ from fedssd.methods.servers.krum import Krum
 from fedssd.methods.servers.median import Median
 from fedssd.methods.servers.pfnm import PFNM
 from fedssd.methods.servers.trimmed_mean import TrimmedMean
-from fedssd.methods.shipped import shipped_options
 
 LOCALS: dict[str, type[Local]] = {
     kind.name: kind
@@ -114,16 +113,9 @@ def _meant(name: str) -> str:
     return f"{known}{own}"
 
 
-def build_local(spec: str, options: Options | None = None, dataset: str = "") -> Local:
-    """The local half a name stands for.
-
-    Its options, the later the stronger: defaults, the paper's values for the dataset, those of the study, the given.
-    """
-    parts = []
-    for kind in local_kinds(spec):
-        given = dict((options or {}).get(kind.name, {}))
-        known = {**kind.published.get(dataset, {}), **shipped_options(kind.name, dataset)}
-        parts.append(_build(kind, {**known, **given}))
+def build_local(spec: str, options: Options | None = None) -> Local:
+    """The local half a name stands for; an option that is not given has its default."""
+    parts = [_build(kind, dict((options or {}).get(kind.name, {}))) for kind in local_kinds(spec)]
     if len(parts) == 1:
         return parts[0]
     return _refuse(lambda: Sum(tuple(parts)))

@@ -11,13 +11,11 @@ from typing import Any
 
 from fedssd.core.contract import Local, Server
 from fedssd.methods.registry import LOCALS, SERVERS, local_kinds
-from fedssd.methods.shipped import shipped_options
 from fedssd.reports.comparison import BASELINE
 from fedssd.reports.footprint import MODEL, Footprint, Traffic, bytes_of, footprint
 
 Facts = dict[str, Any]
 COSTS = "results/cost/cpu.json"
-DATASETS = ("cifar10", "cifar100", "tiny-imagenet")  # that a method may have strengths of its own for
 PUBLIC = 64  # samples a class, of the paper's auxiliary set
 PAPER_ON_TRAFFIC = {"scaffold": "2×", "fedcurv": "2.5× (related work), 2× (experiments)"}
 _ROOT = Path(__file__).resolve().parents[3]  # of a checkout; an installed package has no results beside it
@@ -67,7 +65,6 @@ def local_facts(spec: str, kind: type[Local], stored: Facts) -> Facts:
         "options": {field.name: field.default for field in fields(kind)},
         "strength": kind.strength,
         "published": {dataset: dict(values) for dataset, values in kind.published.items()},
-        "tuned": {data: found for data in DATASETS if (found := shipped_options(kind.name, data))},
         "needs": [need for need, wanted in needs.items() if wanted],
         **_sizes(footprint(local=spec)),
         "cost": stored.get(kind.name),
@@ -84,7 +81,6 @@ def server_facts(kind: type[Server], stored: Facts) -> Facts:
         "options": {field.name: field.default for field in fields(kind)},
         "strength": None,
         "published": {},
-        "tuned": {},
         "needs": ["auxiliary set"] if kind.needs_auxiliary else [],
         **_sizes(footprint(server=kind.name)),
         "cost": stored.get(kind.name),
@@ -118,7 +114,6 @@ def as_text(entry: Facts) -> list[str]:
         "loss" if entry["half"] != "server" else "combines": entry["formula"],
         "options": ", ".join(f"{name} = {value}" for name, value in entry["options"].items()),
         "paper's values": _by_dataset(entry["published"]),
-        "tuned, in force": _by_dataset(entry["tuned"]),
         "needs": ", ".join(entry["needs"]),
         "sends": f"{entry['down']} down, {entry['up']} up",
         "keeps": f"client {entry['client_keeps']}, server {entry['server_keeps']}",

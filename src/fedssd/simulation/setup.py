@@ -201,7 +201,7 @@ def try_split(recipe: Recipe, like: Federation) -> None:
 
 def build_method(recipe: Recipe) -> Method:
     """The method a recipe names, with its options."""
-    local = build_local(recipe.method, recipe.options, recipe.data)
+    local = build_local(recipe.method, recipe.options)
     server = build_server(recipe.server, recipe.options)
     check_pair(local, server)
     return Method(local, server, SGD(recipe.lr, recipe.momentum, recipe.weight_decay))

@@ -27,6 +27,7 @@ from fedssd.simulation.setup import assemble, build_method, try_split
 from fedssd.sweeps.workers import Work, in_processes, in_this_process
 
 PLAN = "runs.json"
+GIVEN, BY_DATA = "given", "by data"
 Asked = dict[str, Any]  # what a command was asked to run, as JSON holds it
 NUMBERS = ("lr", "momentum", "weight_decay", "lr_decay")
 DEALT = ("seed", "partition", "partition_seed", "auxiliary", "auxiliary_mode")  # who holds what, of the same data
@@ -128,7 +129,7 @@ def run_many(
         groups = _groups(recipes, workers, device)  # assembles, so whatever is wrong is said before anything is written
         used = min(workers, len(groups))
         threads = torch.get_num_threads() if used == 1 else max(1, (os.cpu_count() or 1) // used)
-        plan = Plan(asked or {}, groups, threads, sources)
+        plan = Plan(asked or {}, groups, threads, sources, GIVEN)
     else:
         _refuse_changed(plan, asked or {}, sources, out)
         plan = plan._replace(asked=asked or {})  # more rounds may be wanted now
@@ -156,14 +157,44 @@ class Plan(NamedTuple):
     groups: list[list[int]]
     threads: int
     sources: dict[str, str] | None = None  # by method the content of the files it is from; not known of older plans
+    strengths: str = BY_DATA  # what is begun now has them given; of older plans they followed from the data's name
+
+
+# Those strengths, as they were: what was begun with them goes on with them.
+OLD_STRENGTHS: dict[str, dict[str, dict[str, float]]] = {
+    "cifar10": {
+        "fedprox": {"mu": 0.001},
+        "fedcurv": {"lam": 0.01},
+        "moon": {"mu": 5.0},
+        "fedntd": {"beta": 0.3},
+        "fedcad": {"lam": 0.3},
+        "fedssd": {"m_max": 0.01},
+    },
+    "cifar100": {"fedprox": {"mu": 1e-3}, "fedcurv": {"lam": 1e-4}, "moon": {"mu": 1.0}, "fedssd": {"m_max": 1e-3}},
+    "tiny-imagenet": {
+        "fedprox": {"mu": 1e-3},
+        "fedcurv": {"lam": 1e-5},
+        "moon": {"mu": 1.0},
+        "fedssd": {"m_max": 1e-3},
+    },
+}
 
 
 def read_plan(out: Path) -> Plan:
     """What was asked for in a folder of many runs."""
     try:
-        return Plan(**unsealed(out / PLAN))
+        plan = Plan(**unsealed(out / PLAN))
     except (UnusableError, TypeError) as why:
         raise UserError(f"{out / PLAN} cannot be used: {why}") from None
+    return plan if plan.strengths == GIVEN or not plan.asked else plan._replace(asked=_with_strengths(plan.asked))
+
+
+def _with_strengths(asked: Asked) -> Asked:
+    """What was asked of a version that took strengths by the data's name, with those strengths given."""
+    base = asked["base"]
+    old, given = OLD_STRENGTHS.get(base["data"], {}), base.get("options", {})
+    options = {method: old.get(method, {}) | given.get(method, {}) for method in old | given}
+    return {**asked, "base": {**base, "options": options}}
 
 
 def _sources(recipes: Sequence[Recipe]) -> dict[str, str]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from statistics import fmean
 
-from fedssd.experiment.paper import Column
-from fedssd.experiment.profiles import printed_strengths
+from fedssd.experiment.paper import Column, printed_strengths
 from fedssd.experiment.report.appearance import who_holds
 from fedssd.experiment.report.by_round import said_of_digits
 from fedssd.experiment.report.evidence import Best, Evidence

@@ -36,10 +36,10 @@ class Chosen:
         for dataset, found in self.strengths.items():
             lines += ["", f"[strengths.{dataset}]", *_lines(found)]
         for dataset, found in self.defaults.items():
-            lines += ["", "# best over all columns: comes with fedssd in place of the strength above"]
+            lines += ["", "# best over all columns"]
             lines += [f"[defaults.{dataset}]", *_lines(found)]
         for recipe, found in self.recipes.items():
-            lines += ["", f"# best over all columns with recipes/{recipe}.toml"]
+            lines += ["", f"# best over all columns with the recipe {recipe}"]
             lines += [f"[recipes.{recipe}]", *_lines(found)]
         if self.variants:
             lines += ["", "# tuned and reported beside the methods; no default follows", "[variants]"]
