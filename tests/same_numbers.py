@@ -9,7 +9,7 @@ BASE and HEAD are git revisions or folders. Both run here, with this interpreter
   a  final weights, rounds and summary of every method on both engines, of sums, mixed models, faults, batch norm, uint8
      images, fp64, seeds side by side, sweeps, resumed runs, Flower in one process, and models and arrays of one's own
   b  who holds what, initial weights, and the hash and content of every recipe of BASE, committed runs included; what
-     `reproduce` would run
+     `reproduce` would run, and what committed runs came to
   c  what command lines print, word for word, and the files of a comparison and a sweep: for commits that only move code
   d  the generated tables of BASE's pages, as numbers, wherever HEAD has them
   e  runs killed by SIGKILL and resumed by HEAD, against BASE's that were not
@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import tempfile
 from collections import defaultdict
@@ -36,10 +35,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from tree_beginnings import beginnings
 from tree_kills import kills, old_folders
 from tree_pages import command_lines, page_tables
 from two_trees import (
     ENGINES,
+    IMAGES,
     SMALL,
     Case,
     FailedError,
@@ -49,17 +50,14 @@ from two_trees import (
     chosen,
     differences,
     emptied,
-    flat,
     outcome,
     outcomes,
     tree_of,
-    weights,
 )
 
 PAIRS = ("fedssd+fedprox/fedavg", "fedprox+moon/fedavg", "fedcurv+fedntd/fedavg", "fedssd/fednova", "moon/median",
          "scaffold/ida")  # fmt: skip
 ALIKE: set[frozenset[str]] = set()  # cases that come to the same weights by what they are
-IMAGES = shlex.split("--data samples/images.npz --clients 3 --partition iid --rounds 2 --epochs 1 --batch 8")
 
 
 @dataclass(frozen=True)
@@ -168,64 +166,6 @@ def collisions(verdicts: list[Verdict]) -> Iterator[str]:
     for names in named.values():
         if len(names) > 1 and frozenset(names) not in ALIKE:
             yield f"a {' = '.join(sorted(names))}: the same weights, so these cases cannot show a change"
-
-
-# (b) what a run begins from ------------------------------------------------------------------------------------------
-
-
-def dealt(*words: str) -> Callable[[Tree, Path], Flat]:
-    def ask(tree: Tree, folder: Path) -> Flat:
-        tree.run(folder, "partition", *words, "--out", "split.json")
-        return flat(json.loads((folder / "split.json").read_text()))
-
-    return ask
-
-
-def initial(model: str) -> Callable[[Tree, Path], Flat]:
-    """The weights after one step too small to move anything."""
-    still = [*IMAGES, *shlex.split("--clients 1 --rounds 1 --lr 1e-30 --momentum 0 --local fedavg --augment none")]
-
-    def ask(tree: Tree, folder: Path) -> Flat:
-        tree.run(folder, "run", *still, "--model", model, "--engine", "reference", "--out", "run", "--quiet")
-        return weights(folder / "run" / "weights.safetensors")
-
-    return ask
-
-
-def read(files: list[Path]) -> Callable[[Tree, Path], Flat]:
-    """Hash and content of recipes, as the tree reads them; options a recipe does not say are written out."""
-
-    def ask(tree: Tree, folder: Path) -> Flat:
-        (folder / "listed").write_text("\n".join(map(str, files)))
-        return flat(tree.drive(folder, "recipes", "listed"))
-
-    return ask
-
-
-def planned(name: str) -> Callable[[Tree, Path], Flat]:
-    """The runs that make up the paper's tables or the study, and how many of them are committed."""
-
-    def ask(tree: Tree, folder: Path) -> Flat:
-        words = ["--plan", "--json", "--reuse", str(tree.path / "results"), "--out", "none"]
-        return flat(json.loads(tree.run(folder, "reproduce", name, *words)))
-
-    return ask
-
-
-def beginnings(base: Tree, head: Tree, _: Path) -> Iterator[Case]:
-    case = partial(both, base, head, "b")
-    for partition in ("iid", "dirichlet:0.5", "dirichlet-plain:0.5", "classes:3"):
-        for seed in range(4):
-            words = ["--partition", partition, "--seed", str(seed), "--clients", "7", "--auxiliary", "8"]
-            yield case(f"{partition} seed {seed}", dealt(*words))
-    for model in ("cnn", "cnn-small", "mlp", "resnet50"):
-        yield case(f"initial {model}", initial(model))
-    yield case("recipes", read(sorted((base.path / "recipes").glob("*.toml"))))
-    committed = sorted((base.path / "results").rglob("recipe.toml"))
-    if committed:
-        yield case(f"{len(committed)} committed recipes", read(committed))
-    for name in ("all", "study"):
-        yield case(f"plan of {name}", planned(name))
 
 
 # all sections --------------------------------------------------------------------------------------------------------

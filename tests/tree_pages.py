@@ -27,14 +27,16 @@ def spoken(*words: str) -> Callable[[Tree, Path], Flat]:
     def ask(tree: Tree, folder: Path) -> Flat:
         ended = tree.call(folder, *words)
         lines = [("out", ended.out), ("said", ended.said)]
-        found = {f"{name} {n}": masked(line, folder) for name, text in lines for n, line in enumerate(text.split("\n"))}
+        found = {
+            f"{name} {n}": masked(line, tree, folder) for name, text in lines for n, line in enumerate(text.split("\n"))
+        }
         return {"status": str(ended.status), **found}
 
     return ask
 
 
-def masked(line: str, folder: Path) -> str:
-    line = line.replace(str(folder), "FOLDER")
+def masked(line: str, tree: Tree, folder: Path) -> str:
+    line = line.replace(str(folder), "FOLDER").replace(str(tree.cache), "CACHE")
     for pattern, word in MASKS:
         line = pattern.sub(word, line)
     return line
@@ -50,7 +52,7 @@ def written(*words: str) -> Callable[[Tree, Path], Flat]:
         found = {key: value for key, value in found.items() if "seconds" not in key and not key.endswith(".made")}
         for file in sorted(runs.glob("table.*")):
             for number, line in enumerate(file.read_text().split("\n")):
-                found[f"{file.name} {number}"] = masked(line, folder)
+                found[f"{file.name} {number}"] = masked(line, tree, folder)
         return found
 
     return ask

@@ -40,6 +40,7 @@ SMALL = shlex.split(
     "--data digits --model mlp --partition classes:5 --clients 7 --participation 0.8 --rounds 3 --epochs 2 "
     "--batch 16 --lr 0.05 --auxiliary 16"
 )
+IMAGES = shlex.split("--data samples/images.npz --clients 3 --partition iid --rounds 2 --epochs 1 --batch 8")
 OPTIONS = {"fedssd": "fedssd.m_max=1", "trimmed-mean": "trimmed-mean.cut=1", "feddf": "feddf.steps=5"}
 
 Flat = dict[str, str]  # a dotted name -> a value as text
