@@ -153,8 +153,7 @@ def test_weighting(weighting: str, tmp_path: Path) -> None:
     def claim(round_: int, node: int, reply: Message) -> Message:
         if round_:
             uploads[lab.client(node)] = reply.content.array_records["weights"]
-            return with_metric(reply, "num-examples", claims[lab.client(node)])
-        return reply
+        return with_metric(reply, "num-examples", claims[lab.client(node)])  # in its greeting, too
 
     lab.grid.tamper = claim
     found = tree.flatten(lab.run(weighting=weighting).weights)

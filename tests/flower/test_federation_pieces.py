@@ -56,7 +56,7 @@ def test_flower_is_imported_in_three_places_for_what_each_needs() -> None:
     }
     assert users == {
         "flower/library.py": {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"},
-        "flower/wire.py": {"flwr.proto.fab_pb2", "flwr.proto.fleet_pb2"},  # what travels
+        "flower/wire.py": {"flwr.proto.fab_pb2", "flwr.proto.fleet_pb2", "flwr.proto.node_pb2"},  # what travels
         "flower/superlink.py": {  # Flower's abstract class for who may give orders, and what it is told in
             "flwr.common.constant",
             "flwr.supercore.auth.typing",
@@ -277,8 +277,8 @@ def test_commands_answer_mistakes_in_one_line(tmp_path: Path, capsys: pytest.Cap
         (["up", app, "--nodes", "4"], "--nodes expects 1 to 3"),
         (["init", fresh, "--faults", "nan=1"], "faults is for simulations"),
         (["init", fresh, "--on-bad-update", "keep"], "on_bad_update = keep is for simulations"),
-        (["certs", fresh, "--nodes", "0"], "--nodes expects 1 to 10000, got 0"),
-        (["certs", fresh, "--nodes", "1000000000"], "--nodes expects 1 to 10000"),
+        (["certs", fresh, "--nodes", "-1"], "--nodes expects 0 to 10000, got -1"),
+        (["certs", fresh, "--nodes", "1000000000"], "--nodes expects 0 to 10000"),
         (["certs", fresh, "--days", "999999999"], "--days expects 1 to 36500"),
         (["certs", fresh, "--host", "ä"], "expected a host name"),
         (["certs", fresh, "--host", ""], "expected a host name"),

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, output
+from fedssd.cli import federation_keys, federation_server, flags, output
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
@@ -21,10 +21,11 @@ EXAMPLES = examples(
     "fedssd federation up lab                                            try it on this machine, with TLS and keys",
     "fedssd federation run lab",
     "fedssd federation down lab",
-    "fedssd federation certs keys --host 192.0.2.1 --nodes 2             for machines of their own",
+    "fedssd federation certs keys --host server.example                  keys for machines of their own",
+    "fedssd federation serve keys --host 0.0.0.0 --port 8443",
     "fedssd federation audit lab                                         what travels and what stays",
 )
-ACTIONS = "init|certs|up|run|down|audit"
+ACTIONS = f"init|up|run|down|audit|certs|{federation_keys.ACTIONS}|{federation_server.ACTIONS}"
 MOST_KEYS, MOST_DAYS = 10_000, 36_500  # a key takes a few milliseconds, and a certificate's years end at 9999
 
 
@@ -49,6 +50,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     _register_run(actions)
     _register_audit(actions)
+    federation_keys.register(actions)
+    federation_server.register(actions)
 
 
 def _register_init(actions: argparse._SubParsersAction[Any]) -> None:
@@ -69,8 +72,19 @@ def _register_certs(actions: argparse._SubParsersAction[Any]) -> None:
         metavar="NAME",
         help="a name or address by which nodes reach the server; may be repeated (default: 127.0.0.1 and localhost)",
     )
-    action.add_argument("--nodes", type=int, default=2, metavar="N", help="keys for so many nodes (default: 2)")
+    action.add_argument(
+        "--nodes", type=int, default=0, metavar="N", help="make keys for so many nodes here (default: 0, see keygen)"
+    )
     action.add_argument("--days", type=int, default=365, metavar="N", help="how long they are valid (default: 365)")
+    action.add_argument(
+        "--passphrase-file",
+        type=a_path,
+        metavar="FILE",
+        help="keep the authority's key, encrypted with the passphrase in FILE (default: it is not kept)",
+    )
+    action.add_argument(
+        "--renew", action="store_true", help="only replace the server's certificate, also while it runs"
+    )
     action.set_defaults(main=main)
 
 
@@ -156,13 +170,22 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _certs(args: argparse.Namespace) -> int:
-    from fedssd.flower.certificates import write_certificates
+    from fedssd.flower.certificates import AUTHORITY_KEY, renew_server, write_certificates
+    from fedssd.flower.private_files import read_secret
 
-    for flag, given, most in (("--nodes", args.nodes, MOST_KEYS), ("--days", args.days, MOST_DAYS)):
-        if not 1 <= given <= most:
-            raise UserError(f"{flag} expects 1 to {most}, got {given}")
-    for file in write_certificates(args.folder, args.host or ["127.0.0.1", "localhost"], args.nodes, args.days):
+    for flag, given, least, most in (("--nodes", args.nodes, 0, MOST_KEYS), ("--days", args.days, 1, MOST_DAYS)):
+        if not least <= given <= most:
+            raise UserError(f"{flag} expects {least} to {most}, got {given}")
+    hosts = args.host or ["127.0.0.1", "localhost"]
+    passphrase = None if args.passphrase_file is None else read_secret(args.passphrase_file)
+    if args.renew:
+        renew_server(args.folder, hosts, passphrase or "", args.days)
+        print(f"a new certificate for {', '.join(hosts)}; a door that runs takes it in")
+        return 0
+    for file in write_certificates(args.folder, hosts, args.nodes, args.days, passphrase):
         print(file)
+    if passphrase is None:
+        print(f"{args.folder / AUTHORITY_KEY} was not kept: for another certificate every node needs a new ca.crt")
     return 0
 
 

@@ -38,18 +38,31 @@ def complete(folder: Path, nodes: int) -> bool:
     return all((folder / name).is_file() for name in [*names, *(f"{key.name}.pub" for key in keys)])
 
 
-def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
+def write_certificates(
+    folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS, passphrase: str | None = None
+) -> list[Path]:
     """Write everything, private parts readable by their owner only; what is there already is never overwritten.
 
     The nodes' keys are enrolled as clients 0, 1, …
+
+    Args:
+        folder: Where the files go.
+        hosts: Names and addresses by which nodes reach the server.
+        nodes: Make and enrol keys for so many; 0 where nodes make their own.
+        days: How long the certificates hold.
+        passphrase: Keep the authority's key, encrypted with this; without one it is not kept.
+
+    Returns:
+        The files.
     """
     made, authority_key = _server_side(hosts, days)
-    made[AUTHORITY_KEY] = _private(authority_key)
+    if passphrase is not None:
+        made[AUTHORITY_KEY] = _private(authority_key, passphrase=passphrase)
     made[SECRET], made[TOKEN] = new_secret(), new_secret()
     for node in range(nodes):
         key = _key()
         private = node_key(folder, node)
-        made[private.name], made[f"{private.name}.pub"] = _private(key, openssh=True), _public(key, node)
+        made[private.name], made[f"{private.name}.pub"] = _private(key, openssh=True), _public(key, f"node-{node}")
     taken = [name for name in (*made, FILE) if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder / taken[0]} exists already: choose another folder, or remove the old keys")
@@ -59,6 +72,57 @@ def write_certificates(folder: Path, hosts: Sequence[str], nodes: int, days: int
     if not nodes:
         write_enrolment(folder / FILE, [])
     return [folder / name for name in (*made, FILE)]
+
+
+def write_node_key(private: Path) -> Path:
+    """Write a node's key and its public half beside it; returns the public half."""
+    key, public = _key(), private.with_name(f"{private.name}.pub")
+    if private.exists() or public.exists():
+        raise UserError(f"{private if private.exists() else public} exists already: choose another name")
+    _write(private.parent, {private.name: _private(key, openssh=True), public.name: _public(key, private.stem)})
+    return public
+
+
+def renew_server(folder: Path, hosts: Sequence[str], passphrase: str, days: int = DAYS) -> None:
+    """Replace the server's certificate and key; a door that runs takes them in without a restart.
+
+    Args:
+        folder: Where :func:`write_certificates` has written, with the authority's key kept.
+        hosts: Names and addresses by which nodes reach the server.
+        passphrase: What the authority's key is encrypted with.
+        days: How long the certificate holds.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    if not (folder / AUTHORITY_KEY).exists():
+        how = "make new ones in another folder, and give every node the new ca.crt"
+        raise UserError(f"{folder / AUTHORITY_KEY} was not kept (`certs --passphrase-file` keeps it): {how}")
+    try:
+        authority = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+        authority_key = load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), passphrase.encode())
+    except (OSError, ValueError, TypeError):
+        raise UserError(f"cannot read {folder / AUTHORITY_KEY} with this passphrase") from None
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    key = _key()
+    until = (authority.not_valid_after_utc - datetime.now(UTC)).days
+    certificate = _certificate(hosts[0], key, authority, authority_key, min(days, until), [_host(h) for h in hosts])
+    for name, content in ((SERVER_KEY, _private(key)), (SERVER, _pem(certificate))):
+        (folder / f"{name}.new").unlink(missing_ok=True)
+        _write(folder, {f"{name}.new": content})
+        (folder / f"{name}.new").chmod(0o600 if name == SERVER_KEY else 0o644)
+        (folder / f"{name}.new").replace(folder / name)
+
+
+def ends(certificate: Path) -> datetime:
+    """Return when a certificate ends."""
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the certificate {certificate}: {error}") from None
 
 
 def write_inner(folder: Path, hosts: Sequence[str]) -> None:
@@ -161,14 +225,20 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _private(key: ec.EllipticCurvePrivateKey, openssh: bool = False) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+def _private(key: ec.EllipticCurvePrivateKey, openssh: bool = False, passphrase: str | None = None) -> bytes:
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
 
     form = PrivateFormat.OpenSSH if openssh else PrivateFormat.PKCS8
-    return key.private_bytes(Encoding.PEM, form, NoEncryption())
+    cipher = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
+    return key.private_bytes(Encoding.PEM, form, cipher)
 
 
-def _public(key: ec.EllipticCurvePrivateKey, node: int) -> bytes:
+def _public(key: ec.EllipticCurvePrivateKey, comment: str) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" node-{node}\n".encode()
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" {comment}\n".encode()

@@ -64,6 +64,11 @@ class FlowerCommand:
             encoding="utf-8",
         )
 
+    @property
+    def configured(self) -> bool:
+        """Whether a SuperLink has been started that this command knows."""
+        return (self.home / "config.toml").exists()
+
     def register(self, public_key: str) -> None:
         """Tell the SuperLink of a node's key; its database may know it from an earlier time."""
         file = self.home / "register.pub"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 FILE = "enrolment.json"
+VARIABLE = "FEDSSD_ENROLMENT"  # of the environment: where the server's app finds the file
 MOST_CLIENTS = 1_000_000  # a number above is a slip of the finger
 
 
@@ -212,6 +213,12 @@ class Enrolment:
         """The entry of a public key, which may be revoked; None for a key that is not in the file."""
         self._read()
         return self._by_key.get(pem)
+
+    def ended(self) -> set[int]:
+        """Return the clients that had a key and have none that is good."""
+        self._read()
+        entries = self._by_key.values()
+        return {one.client for one in entries} - {one.client for one in entries if one.revoked is None}
 
     def _read(self, first: bool = False) -> None:
         """Take in a changed file; one that cannot be read leaves what was read before, and is told once."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fedssd.errors import UserError
 from fedssd.flower.library import Grid, Message, RecordDict
+from fedssd.flower.wire import NodeInfo
 
 PAUSE, LONGEST_PAUSE = 0.25, 3.0  # seconds between two questions, at first and after a minute
 SILENCE = 120.0  # seconds without a reply, after which a node is asked whether it still works on it
@@ -42,6 +43,10 @@ class PromptGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return self._insist(lambda: list(self._grid.get_node_ids()))
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Return who is connected, with their keys; Flower's default for a grid would leave the keys out."""
+        return self._insist(lambda: list(self._grid.get_nodes()))
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return self._grid.push_messages(messages)

@@ -198,8 +198,9 @@ async def _renew(context: ssl.SSLContext, where: Listening, tell: Callable[[str]
         if now == seen:
             continue
         try:
+            ssl.create_default_context().load_cert_chain(where.certificate, where.key)  # half a pair would spoil ours
             context.load_cert_chain(where.certificate, where.key)
-        except (OSError, ssl.SSLError) as error:  # half a change: the other file may follow
+        except (OSError, ssl.SSLError) as error:  # the other file may follow
             tell(f"the new certificate {where.certificate} cannot be used yet: {error}")
         else:
             tell(f"a new certificate is in use: {where.certificate}")

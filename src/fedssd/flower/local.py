@@ -37,7 +37,7 @@ class Trial:
         self.place = self.app / TRIAL
         self.keys, self.samples = self.place / "certificates", self.place / "samples"
         per_address = PER_ADDRESS * max(1, self.recipe.clients // 4)  # here they all come from one
-        self.server = Server(self.keys, self.place, Outside(per_address=per_address), database)
+        self.server = Server(self.keys, self.place, Outside(per_address=per_address), database, self.app)
         self.processes, self.flwr = self.server.processes, self.server.flwr
 
     def up(self, count: int | None = None, tell: Callable[[str], None] = lambda text: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from fedssd.data.partition import Partition
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
+from fedssd.flower.enrolment import VARIABLE, Enrolment
 from fedssd.flower.grid import PromptGrid
 from fedssd.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
 from fedssd.flower.messages import NEVER, Reply, arrays_of, tree_of
@@ -182,7 +184,9 @@ def _on(device: torch.device, reply: Reply) -> Reply:
     return replace(reply, update=update, report=report, figures=figures)
 
 
-def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) -> FederatedStrategy:
+def strategy_for(
+    served: ServedRun, samples: ServerSamples, settings: Settings, enrolment: Enrolment | None = None
+) -> FederatedStrategy:
     """The Flower strategy of a run."""
     federation = served.run.federation
     rules = Rules(
@@ -205,11 +209,18 @@ def strategy_for(served: ServedRun, samples: ServerSamples, settings: Settings) 
         tell=say,
         accepted=served.accepted,
         round=served.run.state.round,
+        enrolment=enrolment,
     )
 
 
 def serve(
-    grid: Grid, recipe: Recipe, samples: ServerSamples, settings: Settings, out: Path | None, wrap: Wrap | None = None
+    grid: Grid,
+    recipe: Recipe,
+    samples: ServerSamples,
+    settings: Settings,
+    out: Path | None,
+    wrap: Wrap | None = None,
+    enrolment: Enrolment | None = None,
 ) -> Run:
     """A whole run over the grid's nodes, or the rest of one."""
     federation = build(recipe, samples)
@@ -223,7 +234,7 @@ def serve(
             say(f"all {recipe.rounds} rounds are done already")
         elif served.run.state.round:
             say(f"going on after round {served.run.state.round}")
-        ours = strategy_for(served, samples, settings)
+        ours = strategy_for(served, samples, settings, enrolment)
         try:
             with using_threads(machine.threads):
                 timeout = settings.round_timeout
@@ -301,7 +312,9 @@ def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:
         chosen = recipe_of(recipe, settings.set)
         if not settings.server_data:
             say(f"run-config server-data is empty: the server has its share of the recipe's {chosen.data}")
-        serve(grid, chosen, server_samples(settings, chosen), settings, _place(settings), wrap)
+        own = os.environ.get(VARIABLE)  # set by `federation serve` and `up`, not by whoever starts a run
+        enrolment = Enrolment(Path(own), say) if own else None
+        serve(grid, chosen, server_samples(settings, chosen), settings, _place(settings), wrap, enrolment)
 
     return app
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import http.client
 import shutil
+import signal
 import socket
 import ssl
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.flower import certificates
 from fedssd.flower.command import FlowerCommand, environment, program
-from fedssd.flower.enrolment import FILE, read_enrolment
+from fedssd.flower.enrolment import FILE, VARIABLE, read_enrolment
 from fedssd.flower.listener import PER_ADDRESS
 from fedssd.flower.private_files import new_secret, refuse_readable_by_others, write_new
 from fedssd.flower.processes import HOST, Processes
@@ -26,6 +29,8 @@ from fedssd.flower.processes import HOST, Processes
 NAME = "federation"  # of the SuperLink in the operator's configuration of flwr
 OPERATOR = "operator"  # the folder of that configuration, beside the keys
 SUPERLINK, SUPEREXEC, DOOR = "superlink", "superexec", "door"
+LOOK = 1.0  # seconds between two looks at what runs
+MOST_STARTS = 10  # a minute, before something is wrong that starting again does not mend
 AUTHENTICATED = "/v1/control/list-runs"  # a path that wants the operator's token
 
 
@@ -54,17 +59,27 @@ class Server:
         place: Where logs, the database and what a run leaves go.
         outside: What the door shows.
         database: Whether the SuperLink's state is kept in a file, so that it outlives the SuperLink.
+        work: The folder in which runs are recorded; the place, by default.
     """
 
-    def __init__(self, keys: Path, place: Path, outside: Outside | None = None, database: bool = True) -> None:
+    def __init__(
+        self,
+        keys: Path,
+        place: Path,
+        outside: Outside | None = None,
+        database: bool = True,
+        work: Path | None = None,
+    ) -> None:
         self.keys, self.place, self.outside = keys.resolve(), place.resolve(), outside or Outside()
-        self.database = database
+        self.database, self._work = database, (work or place).resolve()
         self.processes = Processes(self.place)
         self.flwr = FlowerCommand(self.keys / OPERATOR, NAME)
         self._inner = self.place / "inner"  # the SuperLink's own certificate
 
     def start(self) -> None:
-        """Start everything, the door last."""
+        """Start everything, the door last, in a folder that only its owner can enter."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        self.place.chmod(0o700)
         shutil.rmtree(self._inner, ignore_errors=True)
         self.start_superlink()
         self.start_superexec()
@@ -151,7 +166,8 @@ class Server:
             raise UserError(f"the SuperLink answers {status} without the operator's token, expected 401: it was ended")
 
     def _start(self, name: str, command: Sequence[str]) -> None:
-        self.processes.start(name, command, environment(self.place / name), self.place)
+        own = {VARIABLE: str(self.keys / FILE)}
+        self.processes.start(name, command, environment(self.place / name) | own, self._work)
 
 
 def _answers(address: str, authority: Path) -> bool:
@@ -163,3 +179,28 @@ def _answers(address: str, authority: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+def keep_running(server: Server, tell: Callable[[str], None]) -> None:
+    """Start a server, start again what ends, and end everything at SIGTERM or SIGINT."""
+    ended = threading.Event()
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    starts = {DOOR: server.start_door, SUPEREXEC: server.start_superexec, SUPERLINK: server.start_superlink}
+    again: list[float] = []
+    try:
+        if server.processes.end_all():
+            tell("ended what an earlier one had left")
+        server.start()
+        tell(f"door: https://{server.address(DOOR)}")
+        while not ended.wait(LOOK):
+            running = server.processes.running()
+            for name in (name for name in starts if name not in running and not ended.is_set()):
+                again = [*(then for then in again if time.monotonic() - then < 60), time.monotonic()]
+                if len(again) > MOST_STARTS:
+                    raise UserError(f"{name} ends again and again: see {server.place / name}.log")
+                tell(f"{name} has ended and is started again: {server.place / name}.log says why")
+                starts[name]()
+    finally:
+        server.processes.end_all()
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,6 +17,7 @@ from fedssd.core.guard import misfit, refusal, refusals
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
+from fedssd.flower.enrolment import Enrolment
 from fedssd.flower.library import ArrayRecord, ConfigRecord, Grid, Message, MessageType, MetricRecord, Strategy
 from fedssd.flower.messages import (
     CONFIG,
@@ -28,11 +29,11 @@ from fedssd.flower.messages import (
     ask,
     instruct,
     plain,
-    read_greeting,
     read_reply,
     tree_of,
 )
 from fedssd.flower.packing import UnreadableError
+from fedssd.flower.roster import Roster, why_not
 
 LOOK_AGAIN = 0.5  # seconds between two looks at who is connected
 EXPIRED = 3  # Flower's code for a message it no longer has, such as one that nobody answered in time
@@ -97,12 +98,15 @@ class FederatedStrategy(Strategy):
     tell: Callable[[str], None]
     accepted: dict[int, int] = field(default_factory=dict)  # client -> the last round taken from it
     round: int = 0  # rounds closed so far, of this run and the one it resumes
-    _nodes: dict[int, int] = field(default_factory=dict)  # client -> node
-    _unfit: dict[int, str] = field(default_factory=dict)  # node -> why it cannot take part
+    enrolment: Enrolment | None = None  # whose key is whose
+    roster: Roster = field(init=False)
     _asked: list[tuple[int, Message]] = field(default_factory=list)  # this round's clients and messages
     _absent: dict[int, str] = field(default_factory=dict)  # this round's clients that were not asked
     _sent_weights: Tree = None
     _sent_at: float = 0.0  # on the monotonic clock
+
+    def __post_init__(self) -> None:
+        self.roster = Roster(self.population, self.letter, self.tell, self.enrolment)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -111,7 +115,9 @@ class FederatedStrategy(Strategy):
         self._sent_weights = tree_of(arrays, self.weights)
         opened = self.server.open(self._sent_weights)
         present = self._wait_for(opened.cohort, grid)
-        self._absent = {client: "not connected" for client in opened.cohort if client not in present}
+        revoked = self.roster.revoked()
+        absent = (client for client in opened.cohort if client not in present)
+        self._absent = {client: "its key is revoked" if client in revoked else "not connected" for client in absent}
         self._asked = []
         self._sent_at = time.monotonic()
         for client, node in present.items():
@@ -158,13 +164,13 @@ class FederatedStrategy(Strategy):
 
     def _wait_for(self, cohort: list[int], grid: Grid) -> dict[int, int]:
         """The connected clients of the cohort and their nodes; raises UserError where too few come in time."""
-        minimum = min(self.rules.minimum, len(cohort))
         end = time.monotonic() + self.rules.patience
+        wait = min(self.rules.deadline, max(self.rules.patience, 60.0))
         told = False
         while True:
-            connected = set(grid.get_node_ids())
-            self._greet(connected, grid)
-            present = {client: self._nodes[client] for client in cohort if self._nodes.get(client) in connected}
+            connected = self.roster.look(grid, wait)
+            present = {client: connected[client] for client in cohort if client in connected}
+            minimum = min(self.rules.minimum, len(set(cohort) - self.roster.revoked()))
             if len(present) >= minimum:
                 return present
             if time.monotonic() >= end:
@@ -172,50 +178,19 @@ class FederatedStrategy(Strategy):
             if not told:
                 self.tell(f"round {self.round + 1}: {len(present)} of at least {minimum} clients connected, waiting")
                 told = True
-            self._unfit.clear()  # who could not take part may have been set right
+            self.roster.unfit.clear()  # who could not take part may have been set right
             time.sleep(LOOK_AGAIN)
 
     def _too_few(self, present: int, minimum: int) -> str:
-        unfit = "".join(f"; node {node} cannot take part: {why}" for node, why in sorted(self._unfit.items()))
+        unfit = "".join(f"; node {node} cannot take part: {why}" for node, why in sorted(self.roster.unfit.items()))
         return (
             f"round {self.round + 1} needs {minimum} clients, and {present} were connected after "
             f"{self.rules.patience:g} s: the run ends here with {self.round} rounds{unfit}"
         )
 
-    def _greet(self, connected: set[int], grid: Grid) -> None:
-        """Ask nodes not met before which client they are."""
-        newcomers = sorted(connected - set(self._nodes.values()) - set(self._unfit))
-        if not newcomers:
-            return
-        wait = min(self.rules.deadline, max(self.rules.patience, 60.0))
-        letters = [self.letter(node, wait) for node in newcomers]
-        answers = {a.metadata.reply_to_message_id: a for a in grid.send_and_receive(letters, timeout=wait)}
-        for node, letter in zip(newcomers, letters, strict=True):
-            why = self._meet(node, answers.get(letter.metadata.message_id), connected)
-            if why:
-                self._unfit[node] = why
-                self.tell(f"node {node} cannot take part: {why}")
-
     def letter(self, node: int, wait: float) -> Message:
         """A message that asks a node who it is."""
         return Message(ask(self.kind, self.run), node, MessageType.QUERY, ttl=wait)
-
-    def _meet(self, node: int, answer: Message | None, connected: set[int]) -> str | None:
-        """Remember which client a node is, or say why it is none."""
-        if answer is None or answer.has_error():
-            return _why(answer, "it did not introduce itself in time")
-        try:
-            greeting = read_greeting(answer.content)
-        except UnreadableError as error:
-            return plain(f"its greeting is unreadable: {error}")
-        client = greeting.client
-        if not 0 <= client < self.population:
-            return f"it calls itself client {client}, expected 0 to {self.population - 1}"
-        if self._nodes.get(client) in connected:
-            return f"it calls itself client {client}, which node {self._nodes[client]} is"
-        self._nodes[client] = node
-        self.tell(f"node {node} is client {client}, with {greeting.samples} samples")
-        return None
 
     def _judge(self, replies: dict[str, Message]) -> Outcome:
         """Match replies to what was asked: a dead node's error comes under another sender."""
@@ -253,7 +228,7 @@ class FederatedStrategy(Strategy):
         late = time.monotonic() - self._sent_at >= self.rules.deadline
         if reply is not None and reply.error.code == EXPIRED and late:
             reply = None
-        return _why(reply, f"no reply within {self.rules.deadline:g} s")
+        return why_not(reply, f"no reply within {self.rules.deadline:g} s")
 
     def _far_out(self, trained: Trained) -> dict[int, str]:
         """The places of those whose update moved much further than the others'."""
@@ -288,7 +263,8 @@ class FederatedStrategy(Strategy):
         parts = {"update": reply.update, "report": reply.report}
         expected = {"update": self.like.update, "report": self.like.report}
         most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")
-        why = refusal(parts, self.server.work(reply.samples), expected, most)
+        why = self.roster.doubt(client, reply.samples)
+        why = why or refusal(parts, self.server.work(reply.samples), expected, most)
         return plain(why) if why else reply
 
     def _stacked(self, replies: list[Reply]) -> Trained:
@@ -311,11 +287,3 @@ def weighted(work: Work, weighting: str) -> Work:
     if weighting == "capped":
         return work._replace(samples=work.samples.clamp(max=CAP * float(work.samples.median())))
     return work
-
-
-def _why(message: Message | None, otherwise: str) -> str:
-    """An error reply's reason in one line."""
-    if message is None:
-        return otherwise
-    lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
-    return plain(f"error {message.error.code}: {lines[-1] if lines else 'no reason given'}")
