@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedssd.core import tree
 from fedssd.core.contract import Local, Method, Server, Work
 from fedssd.core.engine import Job, World
-from fedssd.core.guard import misfit, refusal, refusals
+from fedssd.core.guard import Limits, judge, misfit, refusal
 from fedssd.core.net import Net, weights_of
 from fedssd.core.round import ClientStore, close_round, first_state, open_round
 from fedssd.core.solver import SGD
@@ -52,11 +52,11 @@ def one_of(parts: dict[str, Tree], place: int = 0) -> dict[str, Tree]:
 @pytest.mark.quick
 def test_a_sound_cohort_passes() -> None:
     parts = stacked()
-    assert refusals(parts, work(4), one_of(parts)) == {}
-    assert refusals(parts, work(4), one_of(parts), norm_limit=100.0) == {}
+    assert judge(parts, work(4), one_of(parts)).refused == {}
+    assert judge(parts, work(4), one_of(parts), Limits(norm_limit=100.0)).refused == {}
     assert refusal(one_of(parts), Work(*(column[0] for column in work(4))), one_of(parts)) is None
     nobody = tree.map_tree(lambda leaf: leaf[:0], parts)
-    assert refusals(nobody, work(0), {}, norm_limit=2.0) == {}
+    assert judge(nobody, work(0), {}, Limits(norm_limit=2.0)).refused == {}
 
 
 @pytest.mark.quick
@@ -68,7 +68,7 @@ def test_one_number_that_is_not_finite_is_enough(value: float, part: str, path: 
     parts = stacked()
     leaf = tree.flatten(parts[part])[path]
     leaf[2].view(-1)[-1] = value
-    assert refusals(parts, work(4), {}) == {2: f"NaN or infinity in its {part} ({path})"}
+    assert judge(parts, work(4), {}).refused == {2: f"NaN or infinity in its {part} ({path})"}
     said = refusal(one_of(parts, 2), Work(*(column[2] for column in work(4))), {})
     assert said == f"NaN or infinity in its {part} ({path})"
 
@@ -76,7 +76,7 @@ def test_one_number_that_is_not_finite_is_enough(value: float, part: str, path: 
 @pytest.mark.quick
 def test_infinities_that_cancel_are_found_and_large_numbers_that_overflow_a_sum_pass() -> None:
     parts = {"update": torch.tensor([[INF, -INF], [3e38, 3e38], [1.0, 2.0]])}
-    assert list(refusals(parts, work(3), {})) == [0]
+    assert list(judge(parts, work(3), {}).refused) == [0]
 
 
 @given(
@@ -93,7 +93,7 @@ def test_exactly_the_clients_with_a_number_that_is_not_finite_are_found(
     for client, place in spots:
         update[client % clients, place] = value
     expected = {c for c in range(clients) if any(not math.isfinite(float(v)) for v in update[c])}
-    assert set(refusals({"update": {"w": update}}, work(clients), {})) == expected
+    assert set(judge({"update": {"w": update}}, work(clients), {}).refused) == expected
 
 
 @pytest.mark.quick
@@ -110,7 +110,7 @@ def test_exactly_the_clients_with_a_number_that_is_not_finite_are_found(
     ],
 )
 def test_implausible_claims_are_refused(changes: dict[str, list[float]], words: str) -> None:
-    found = refusals({"update": torch.ones(2, 3)}, work(2, **changes), {}, most_samples=1000)
+    found = judge({"update": torch.ones(2, 3)}, work(2, **changes), {}, Limits(most_samples=1000)).refused
     assert list(found) == [1]
     assert words in found[1]
 
@@ -141,7 +141,7 @@ def test_a_reply_of_another_form_is_refused(change: Any, words: str) -> None:
 def test_a_stacked_cohort_of_another_form_is_refused_as_a_whole() -> None:
     parts, expected = stacked(3), one_of(stacked(3))
     expected["memory"] = {"seen": expected["memory"]["seen"], "last": torch.zeros(5)}
-    found = refusals(parts, work(3), expected)
+    found = judge(parts, work(3), expected).refused
     assert set(found) == {0, 1, 2}
     assert "memory does not fit: last: expected float32 [5], got float32 [2]" in found[0]
     assert misfit({}, {}) is None
@@ -153,18 +153,18 @@ def test_a_norm_far_out_of_the_cohorts() -> None:
     sent = {"w": torch.tensor([5.0, 5.0])}
     moves = torch.tensor([[1.0, 0.0], [0.0, -1.0], [2.0, 0.0], [24.0, 32.0]])
     parts = {"update": {"w": sent["w"] + moves}}
-    assert refusals(parts, work(4), {"update": sent}) == {}
-    found = refusals(parts, work(4), {"update": sent}, norm_limit=10.0)
+    assert judge(parts, work(4), {"update": sent}).refused == {}
+    found = judge(parts, work(4), {"update": sent}, Limits(norm_limit=10.0)).refused
     assert list(found) == [3]
     assert "norm 40, more than 10 times the cohort's median 1.5" in found[3]
-    assert refusals(parts, work(4), {"update": sent}, norm_limit=27.0) == {}
+    assert judge(parts, work(4), {"update": sent}, Limits(norm_limit=27.0)).refused == {}
     # Where nothing is uploaded the report counts, from zero: norms 5, 50 and 5.
     parts = {"update": {}, "report": {"said": torch.tensor([[3.0, 4.0], [30.0, 40.0], [0.0, 5.0]])}}
-    found = refusals(parts, work(3), {}, norm_limit=9.0)
+    found = judge(parts, work(3), {}, Limits(norm_limit=9.0)).refused
     assert found == {1: "its report has norm 50, more than 9 times the cohort's median 5"}
     # What is no weights counts from zero; who is refused anyway does not count towards the median.
     parts = {"update": torch.tensor([[3.0, 4.0], [NAN, 0.0], [30.0, 40.0], [0.0, 5.0]])}
-    assert list(refusals(parts, work(4), {}, norm_limit=2.0)) == [1, 2]
+    assert list(judge(parts, work(4), {}, Limits(norm_limit=2.0)).refused) == [1, 2]
 
 
 # ------------------------------------------------------------------------------------------- a round without somebody

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
-from fedssd.core.guard import misfit, refusal, refusals
+from fedssd.core.guard import MOST_SAMPLES, Limits, judge, misfit, refusal
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
@@ -236,7 +236,7 @@ class FederatedStrategy(Strategy):
             return {}
         parts = {"update": trained.got, "report": trained.reports}
         expected = {"update": self._sent_weights} if trained.local else {}
-        return refusals(parts, trained.work, expected, self.rules.norm_limit)
+        return judge(parts, trained.work, expected, Limits(norm_limit=self.rules.norm_limit)).refused
 
     def _stop_for(self, refused: dict[int, str]) -> None:
         if refused and self.rules.stop:
@@ -262,7 +262,7 @@ class FederatedStrategy(Strategy):
             return f"it claims to have trained on {seen:g} samples, expected above 0"
         parts = {"update": reply.update, "report": reply.report}
         expected = {"update": self.like.update, "report": self.like.report}
-        most = float(self.rules.most_samples) if self.rules.most_samples else float("inf")
+        most = min(MOST_SAMPLES, self.rules.most_samples or MOST_SAMPLES)
         why = self.roster.doubt(client, reply.samples)
         why = why or refusal(parts, self.server.work(reply.samples), expected, most)
         return plain(why) if why else reply

@@ -8,7 +8,7 @@ from fedssd.core import tree
 from fedssd.core.contract import uploads_weights
 from fedssd.core.engine import Job
 from fedssd.core.faults import Faults, parse_faults
-from fedssd.core.guard import refusals
+from fedssd.core.guard import Limits, judge
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.round import Trained, traffic
@@ -86,7 +86,7 @@ def _refused(recipe: Recipe, job: Job, trained: Trained) -> dict[int, str]:
         expected["memory"] = before
     if uploads_weights(job.method.local):
         expected["update"] = job.sent["weights"]
-    return refusals(parts, trained.work, expected, recipe.norm_limit)
+    return judge(parts, trained.work, expected, Limits(norm_limit=recipe.norm_limit)).refused
 
 
 def newly_missing(run: str, lines: list[Line]) -> list[str]:
