@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import io
+from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
 
+from fedssd.reports import statistics, table
 from fedssd.reports.table import WIDTH, Cell, Column, Table, values
 
 pytestmark = pytest.mark.quick
@@ -89,3 +92,9 @@ def test_a_notebook_gets_well_formed_html_that_keeps_no_tag_of_a_name() -> None:
     assert cells == [["method", "gain, points"], ["FedAvg", ""], ["a_b <1>", "+2.00 ± 0.12 †"]]
     assert [cell.text for cell in page.iter("b")] == ["+2.00 ± 0.12 †"]
     assert [note.text for note in page.iter("p")] == ["bold: the best", "95 % of it"]
+
+
+@pytest.mark.parametrize("module", [statistics, table], ids=lambda module: module.__name__)
+def test_the_examples_print_what_they_say(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)
