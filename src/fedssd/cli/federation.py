@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import federation_keys, federation_server, flags, output
+from fedssd.cli import federation_keys, federation_node, federation_server, flags, output
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
@@ -25,7 +25,9 @@ EXAMPLES = examples(
     "fedssd federation serve keys --host 0.0.0.0 --port 8443",
     "fedssd federation audit lab                                         what travels and what stays",
 )
-ACTIONS = f"init|up|run|down|audit|certs|{federation_keys.ACTIONS}|{federation_server.ACTIONS}"
+ACTIONS = (
+    f"init|up|run|down|audit|certs|{federation_keys.ACTIONS}|{federation_server.ACTIONS}|{federation_node.ACTIONS}"
+)
 MOST_KEYS, MOST_DAYS = 10_000, 36_500  # a key takes a few milliseconds, and a certificate's years end at 9999
 
 
@@ -52,6 +54,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     _register_audit(actions)
     federation_keys.register(actions)
     federation_server.register(actions)
+    federation_node.register(actions)
 
 
 def _register_init(actions: argparse._SubParsersAction[Any]) -> None:

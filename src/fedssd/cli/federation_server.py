@@ -48,7 +48,7 @@ def register(actions: argparse._SubParsersAction[Any]) -> None:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from fedssd.flower.serving import keep_running
+    from fedssd.flower.supervise import keep_running
     from fedssd.flower.unit import unit
 
     server = _server(args)

@@ -52,7 +52,7 @@ class Trial:
         try:
             self._prepare(tell)
             self.server.start()
-            tell(f"door: https://{self.address}")
+            tell(self.server.ready)
             for node in nodes:
                 self.start_node(node)
             for node in nodes:

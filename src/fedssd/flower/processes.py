@@ -55,8 +55,7 @@ class Processes:
         end = time.monotonic() + START_LIMIT
         while not ready():
             if name not in self.running() or time.monotonic() > end:
-                last = _last_words(self.log(name))
-                raise UserError(f"{name} did not get ready; its last words: {last} ({self._folder / name}.log)")
+                raise UserError(f"{name} did not get ready; its last words: {self.last_words(name)}")
             time.sleep(0.2)
 
     def end_all(self) -> list[str]:
@@ -103,6 +102,22 @@ class Processes:
             return (self._folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
+
+    def lines_since(self, name: str, place: int) -> tuple[list[str], int]:
+        """Whole lines a program has said since a place in its log, and where they end."""
+        try:
+            with (self._folder / f"{name}.log").open("rb") as log:
+                size = os.fstat(log.fileno()).st_size
+                log.seek(place if place <= size else 0)  # a program that is started again begins a new log
+                start, said = log.tell(), log.read(1 << 20)
+        except OSError:
+            return [], place
+        whole = said[: said.rfind(b"\n") + 1]
+        return whole.decode("utf-8", errors="replace").splitlines(), start + len(whole)
+
+    def last_words(self, name: str) -> str:
+        """What a program said at its end, and where the rest is."""
+        return f"{_last_words(self.log(name))} ({self._folder / name}.log)"
 
     def known(self) -> dict[str, Any]:
         """What is written down: pid, start time and port by name."""

@@ -15,6 +15,7 @@ PIECE = 30.0  # seconds between two pieces of a body, and for the reader of an a
 WHOLE = 300.0  # seconds for a body
 UPSTREAM = 120.0  # seconds for the upstream server's answer
 STEP = 256 << 10  # bytes of an answer that are sent at once
+LONGEST_ANSWER = 64 << 20  # bytes; Flower's objects have 5 MiB, an app 10 MB
 CONNECTIONS = 64  # to the upstream server
 
 Headers = list[tuple[bytes, bytes]]
@@ -47,11 +48,16 @@ class Relay:
         headers = [(name, value) for name, value in scope["headers"] if name not in OURS]
         headers.append((b"accept-encoding", b"identity"))
         try:
-            reply = await self._client.request(scope["method"], scope["path"], headers=headers, content=body)
+            async with self._client.stream(scope["method"], scope["path"], headers=headers, content=body) as reply:
+                content = bytearray()
+                async for piece in reply.aiter_raw():
+                    content += piece
+                    if len(content) > LONGEST_ANSWER:
+                        raise RefusedError(502, f"an answer of more than {LONGEST_ANSWER} bytes")
         except httpx.HTTPError as error:
             raise RefusedError(502, f"the server behind the door does not answer: {type(error).__name__}") from None
         kept = [(name.lower(), value) for name, value in reply.headers.raw if name.lower() not in THEIRS]
-        return reply.status_code, kept, reply.content
+        return reply.status_code, kept, bytes(content)
 
 
 async def read_body(receive: Receive, most: int) -> bytes:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import http.client
 import shutil
-import signal
 import socket
 import ssl
 import sys
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +26,6 @@ from fedssd.flower.processes import HOST, Processes
 NAME = "federation"  # of the SuperLink in the operator's configuration of flwr
 OPERATOR = "operator"  # the folder of that configuration, beside the keys
 SUPERLINK, SUPEREXEC, DOOR = "superlink", "superexec", "door"
-LOOK = 1.0  # seconds between two looks at what runs
-MOST_STARTS = 10  # a minute, before something is wrong that starting again does not mend
 AUTHENTICATED = "/v1/control/list-runs"  # a path that wants the operator's token
 
 
@@ -76,6 +71,18 @@ class Server:
         self.flwr = FlowerCommand(self.keys / OPERATOR, NAME)
         self._inner = self.place / "inner"  # the SuperLink's own certificate
 
+    speaker = DOOR
+
+    @property
+    def starts(self) -> Mapping[str, Callable[[], None]]:
+        """How each program is started."""
+        return {DOOR: self.start_door, SUPEREXEC: self.start_superexec, SUPERLINK: self.start_superlink}
+
+    @property
+    def ready(self) -> str:
+        """What to say when everything runs: where nodes come to, and no other address."""
+        return f"door: https://{self.address(DOOR)}"
+
     def start(self) -> None:
         """Start everything, the door last, in a folder that only its owner can enter."""
         self.place.mkdir(parents=True, exist_ok=True)
@@ -102,7 +109,7 @@ class Server:
         command += ["--superexec-auth-secret-file", str(self.keys / certificates.SECRET)]
         command += ["--disable-runtime-dependency-installation"]
         self._start(SUPERLINK, command)
-        self.processes.wait_until(SUPERLINK, lambda: _answers(address, self._authority))
+        self.processes.wait_until(SUPERLINK, lambda: answers(address, self._authority))
         self._see_that_it_is_locked(address)
         self.register()
 
@@ -124,7 +131,7 @@ class Server:
         command += ["--per-address", str(outside.per_address)]
         command += ["--reply", str(outside.reply)] if outside.reply else []
         self._start(DOOR, command)
-        self.processes.wait_until(DOOR, lambda: _answers(address, self.keys / certificates.AUTHORITY))
+        self.processes.wait_until(DOOR, lambda: answers(address, self.keys / certificates.AUTHORITY))
 
     def register(self) -> None:
         """Tell the SuperLink of every enrolled key; the door decides which of them may come in."""
@@ -170,7 +177,7 @@ class Server:
         self.processes.start(name, command, environment(self.place / name) | own, self._work)
 
 
-def _answers(address: str, authority: Path) -> bool:
+def answers(address: str, authority: Path) -> bool:
     """Whether something with a certificate of our authority listens there."""
     host, _, port = address.rpartition(":")
     try:
@@ -179,28 +186,3 @@ def _answers(address: str, authority: Path) -> bool:
             return True
     except OSError:
         return False
-
-
-def keep_running(server: Server, tell: Callable[[str], None]) -> None:
-    """Start a server, start again what ends, and end everything at SIGTERM or SIGINT."""
-    ended = threading.Event()
-    before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    starts = {DOOR: server.start_door, SUPEREXEC: server.start_superexec, SUPERLINK: server.start_superlink}
-    again: list[float] = []
-    try:
-        if server.processes.end_all():
-            tell("ended what an earlier one had left")
-        server.start()
-        tell(f"door: https://{server.address(DOOR)}")
-        while not ended.wait(LOOK):
-            running = server.processes.running()
-            for name in (name for name in starts if name not in running and not ended.is_set()):
-                again = [*(then for then in again if time.monotonic() - then < 60), time.monotonic()]
-                if len(again) > MOST_STARTS:
-                    raise UserError(f"{name} ends again and again: see {server.place / name}.log")
-                tell(f"{name} has ended and is started again: {server.place / name}.log says why")
-                starts[name]()
-    finally:
-        server.processes.end_all()
-        for number, handler in before.items():
-            signal.signal(number, handler)
