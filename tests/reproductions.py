@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedssd.cli import main
-from fedssd.runs import loop
+from fedssd.simulation import simulation
 
 QUICK = ["--scale", "small", "--rounds", "1", "--seeds", "1", "--set", "epochs=1", "--workers", "1", "--quiet"]
 
@@ -26,7 +26,7 @@ def small_reproduction(folder: Path) -> Path:
 @contextmanager
 def interrupted_at(evaluation: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ctrl-C as the rounds' results are about to be measured for the so many-th time."""
-    evaluate, calls = loop.evaluate_closed, []
+    evaluate, calls = simulation.evaluate_closed, []
 
     def stopping(*args: Any) -> Any:
         calls.append(1)
@@ -35,5 +35,5 @@ def interrupted_at(evaluation: int, monkeypatch: pytest.MonkeyPatch) -> Iterator
         return evaluate(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate_closed", stopping)
+        patch.setattr(simulation, "evaluate_closed", stopping)
         yield

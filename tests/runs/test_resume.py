@@ -196,12 +196,16 @@ def test_a_finished_run_stays_as_it_is(capsys: Captured) -> None:
 def test_a_stop_within_a_round_keeps_the_round_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training, the server's turn and evaluation can all be left without a trace."""
     from fedssd.engines.reference import ReferenceEngine
-    from fedssd.runs import loop
     from fedssd.simulation import simulation
 
     expected = whole()
     for number, (place, name) in enumerate(
-        ((ReferenceEngine, "train"), (ReferenceEngine, "evaluate"), (simulation, "close_round"), (loop, "round_line"))
+        (
+            (ReferenceEngine, "train"),
+            (ReferenceEngine, "evaluate"),
+            (simulation, "close_round"),
+            (simulation, "round_line"),
+        )
     ):
         plain, calls = getattr(place, name), iter(range(100))
 

@@ -25,8 +25,8 @@ from fedssd.core.round import Trained
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import load_recipe
-from fedssd.runs import loop
 from fedssd.runs.loop import run_recipe, run_together
+from fedssd.simulation import simulation
 from fedssd.simulation.setup import assemble_all
 from fedssd.sweeps.grid import program, run_many
 
@@ -105,7 +105,7 @@ def test_runs_side_by_side_share_their_data() -> None:
 def test_drift_is_how_far_the_clients_went(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the distances worked out from every client's model before and after."""
     seen: list[float] = []
-    close = loop.close_job
+    close = simulation.close_job
 
     def watching(one: Any, job: Any, trained: Any) -> Any:
         before = tree.flatten(job.sent["weights"]["params"])
@@ -114,7 +114,7 @@ def test_drift_is_how_far_the_clients_went(engine: str, monkeypatch: pytest.Monk
         seen.append(sum(distances) / len(distances))
         return close(one, job, trained)
 
-    monkeypatch.setattr(loop, "close_job", watching)
+    monkeypatch.setattr(simulation, "close_job", watching)
     rounds = fedssd.run("fedssd", **QUICK, engine=engine, precision="fp64").rounds
     assert [line["drift"] for line in rounds] == pytest.approx(seen, rel=1e-12)
     assert min(seen) > 0

@@ -33,13 +33,12 @@ from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rul
 from fedssd.reports.html import write_report
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import RunFolder, card_name, header, refuse_taken
-from fedssd.simulation.clock import Clock
 from fedssd.simulation.events import Line
 from fedssd.simulation.machine import Machine, cohort_size, fitting_threads, using_threads
 from fedssd.simulation.measure import round_line
 from fedssd.simulation.receive import Received
 from fedssd.simulation.setup import Brought, Federation, assemble
-from fedssd.simulation.simulation import Closed, Run, evaluate_closed, open_job, start
+from fedssd.simulation.simulation import Clock, Closed, Run, evaluate_closed, open_job, start
 
 REPORT = "report.html"
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy

@@ -17,14 +17,12 @@ from fedssd.runs.checkpoint import last_common
 from fedssd.runs.folder import DiskError, RunFolder, diverged, refuse_taken
 from fedssd.runs.keeping import Keeper
 from fedssd.runs.signals import unbroken
-from fedssd.simulation.clock import Clock
 from fedssd.simulation.events import Event, Line, Listener, ignore
 from fedssd.simulation.machine import repeatable, settle, using_threads
-from fedssd.simulation.measure import round_line
 from fedssd.simulation.receive import newly_missing
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Brought, Federation, assemble_all
-from fedssd.simulation.simulation import Closed, Run, close_job, evaluate_closed, open_job, start
+from fedssd.simulation.simulation import Run, one_round, start
 
 
 def run_recipe(
@@ -105,7 +103,7 @@ def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> 
     try:
         for done in range(runs[0].state.round, rounds):
             with blaming(f"in round {done + 1}"):
-                closed, lines = _round(runs, engine)
+                closed, lines = one_round(runs, engine)
             with unbroken():
                 for run, one, line in zip(runs, closed, lines, strict=True):
                     if run.folder:
@@ -149,22 +147,3 @@ def _diverged_now(run: Run) -> bool:
 def _divergence(run: Run, line: Line) -> str:
     how = "every update was refused, so its model stays" if "unchanged" in line else "its loss is no finite number"
     return f"{run.name} diverged in round {line['round']}: {how} (a smaller lr may help)"
-
-
-def _round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
-    """One round of every run: open, train, close, evaluate. It changes nothing yet, so it can stop anywhere."""
-    clock = Clock()
-    with clock.measure("server"):
-        jobs = [open_job(run) for run in runs]
-    before = engine.prepared
-    with clock.measure("train"):
-        trained = engine.train(jobs)
-    if engine.prepared > before:
-        clock.move("train", "prepare", engine.prepared - before)
-    with clock.measure("server"):
-        closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
-    with clock.measure("evaluate"):
-        evaluations = evaluate_closed(runs[0].federation, engine, closed, jobs, trained)
-    seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
-    found = zip(runs, jobs, closed, evaluations, strict=True)
-    return closed, [round_line(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]

@@ -1,8 +1,10 @@
-"""One run under way: what it is made of, and how each of its rounds opens, closes and is evaluated."""
+"""One run under way: what it is made of, and a round of it: open, train, close, evaluate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in
 from fedssd.runs.folder import RunFolder, summarise
 from fedssd.simulation.events import Line
 from fedssd.simulation.machine import cohort_size
+from fedssd.simulation.measure import round_line
 from fedssd.simulation.receive import Received, receive
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Federation
@@ -132,3 +135,42 @@ def evaluate_closed(
         return [None] * len(closed)
     weights, population = [one.state.weights for one in closed], len(federation.partition.clients)
     return evaluate_round(engine, federation.net, weights, jobs, trained, population, recipe.evaluate_local)
+
+
+class Clock:
+    """Seconds by purpose, with the device idle at every reading."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def move(self, purpose: str, other: str, seconds: float) -> None:
+        """Count seconds of one purpose as those of another."""
+        self.seconds[purpose] -= seconds
+        self.seconds[other] = self.seconds.get(other, 0.0) + seconds
+
+    @contextmanager
+    def measure(self, purpose: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds[purpose] = self.seconds.get(purpose, 0.0) + time.perf_counter() - begun
+
+
+def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
+    """One round of every run: open, train, close, evaluate. It changes nothing yet, so it can stop anywhere."""
+    clock = Clock()
+    with clock.measure("server"):
+        jobs = [open_job(run) for run in runs]
+    before = engine.prepared
+    with clock.measure("train"):
+        trained = engine.train(jobs)
+    if engine.prepared > before:
+        clock.move("train", "prepare", engine.prepared - before)
+    with clock.measure("server"):
+        closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
+    with clock.measure("evaluate"):
+        evaluations = evaluate_closed(runs[0].federation, engine, closed, jobs, trained)
+    seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
+    found = zip(runs, jobs, closed, evaluations, strict=True)
+    return closed, [round_line(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]
