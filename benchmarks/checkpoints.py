@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from fedssd.experiment.recipe import load_recipe
-from fedssd.runs import keeping
+from fedssd.runs import loop
 from fedssd.runs.loop import run_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def share(method: str) -> tuple[float, float, int]:
     """Seconds in checkpoints, seconds in all, and how many were written."""
     spent: list[float] = []
-    plain = keeping.save_checkpoint
+    plain = loop.save_checkpoint
 
     def timed(*args: Any) -> None:
         begun = time.perf_counter()
@@ -33,14 +33,14 @@ def share(method: str) -> tuple[float, float, int]:
         spent.append(time.perf_counter() - begun)
 
     recipe = load_recipe("digits", {"method": method})
-    keeping.save_checkpoint = timed
+    loop.save_checkpoint = timed
     try:
         with tempfile.TemporaryDirectory() as folder:
             begun = time.perf_counter()
             run_recipe(recipe, Path(folder) / "run")
             return sum(spent), time.perf_counter() - begun, len(spent)
     finally:
-        keeping.save_checkpoint = plain
+        loop.save_checkpoint = plain
 
 
 def main() -> None:

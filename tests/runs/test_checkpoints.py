@@ -22,7 +22,7 @@ from stopping import (
 
 import fedssd
 from fedssd.cli import main
-from fedssd.runs.cadence import SHARE, SOONEST, Cadence
+from fedssd.runs.loop import SHARE, SOONEST, Cadence
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
@@ -101,7 +101,7 @@ def test_the_last_two_checkpoints_and_the_beginning_are_kept() -> None:
 def test_auto_spends_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of 3 s and checkpoints of 2 s: one may come when 200 s have passed since the last."""
     now = [0.0]
-    monkeypatch.setattr("fedssd.runs.cadence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedssd.runs.loop.time.monotonic", lambda: now[0])
     cadence = Cadence("auto")
     cost, rounds, written = 2.0, 1000, 0
     for number in range(1, rounds + 1):
@@ -120,7 +120,7 @@ def test_auto_spends_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
 def test_rounds_and_times_between_checkpoints(every: str, due: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rounds of ten seconds."""
     now = [0.0]
-    monkeypatch.setattr("fedssd.runs.cadence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedssd.runs.loop.time.monotonic", lambda: now[0])
     cadence, found = Cadence(every), []
     for number in range(1, 11):
         now[0] += 10.0

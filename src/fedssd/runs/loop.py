@@ -1,4 +1,4 @@
-"""The loop over rounds, for one run or several that share a program."""
+"""The loop over rounds, for one run or several that share a program: every round recorded, checkpoints when due."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ import torch
 
 from fedssd.core.engine import Engine
 from fedssd.engines import build_engine
-from fedssd.experiment.recipe import Recipe
+from fedssd.errors import UserError
+from fedssd.experiment.recipe import Recipe, interval
 from fedssd.methods.custom import blaming
-from fedssd.runs.checkpoint import last_common
-from fedssd.runs.folder import DiskError, RunFolder, diverged, refuse_taken
-from fedssd.runs.keeping import Keeper
+from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
+from fedssd.runs.folder import DiskError, RunFolder, diverged, header, refuse_taken
 from fedssd.runs.signals import unbroken
 from fedssd.simulation.events import Event, Line, Listener, ignore
-from fedssd.simulation.machine import repeatable, settle, using_threads
+from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.receive import newly_missing
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Brought, Federation, assemble_all
 from fedssd.simulation.simulation import Run, one_round, start
+
+SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
+SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
 
 
 def run_recipe(
@@ -147,3 +150,90 @@ def _diverged_now(run: Run) -> bool:
 def _divergence(run: Run, line: Line) -> str:
     how = "every update was refused, so its model stays" if "unchanged" in line else "its loss is no finite number"
     return f"{run.name} diverged in round {line['round']}: {how} (a smaller lr may help)"
+
+
+class Keeper:
+    """Keeps runs that go side by side on disk: their beginnings, their checkpoints and what they come to."""
+
+    def __init__(self, runs: list[Run], engine: Engine, machine: Machine) -> None:
+        self.runs, self.engine, self.machine = runs, engine, machine
+        self.cadence = Cadence(runs[0].federation.recipe.checkpoint_every)
+        self.together = [run.folder.path.name for run in runs if run.folder]
+        self.last = 0  # the round of the last checkpoint
+
+    def begin(self, points: list[Checkpoint] | None, notice: Callable[[str], None]) -> None:
+        """Create the runs' folders, or put the runs where their checkpoints stood."""
+        device = torch.device(self.machine.device)
+        for place, run in enumerate(self.runs):
+            if run.folder is None:
+                continue
+            line = header(run.federation, self.machine.engine, device, self.machine.threads)
+            if points and points[place].state is not None:
+                _refuse_fewer(run, points[place].round)
+                run.go_on(points[place], line, device)
+            else:
+                run.folder.begin(run.federation, line)
+                forget(run.folder, rounds_in(run.folder))  # they speak of rounds that are gone now
+                self._save(run)
+        self.last = self.runs[0].state.round
+        if self.last:
+            notice(f"going on after round {self.last}")
+
+    def keep(self) -> None:
+        """Checkpoints of all runs, unless these rounds are kept already."""
+        if self.cadence.never or self.last == self.runs[0].state.round:
+            return
+        begun = time.perf_counter()
+        for run in self.runs:
+            self._save(run)
+        self.last = self.runs[0].state.round
+        self.cadence.wrote(time.perf_counter() - begun)
+
+    def keep_if_due(self) -> None:
+        """Checkpoints, if it is time for them."""
+        if self.cadence.due(self.runs[0].state.round):
+            self.keep()
+
+    def conclude(self) -> None:
+        """Summary and weights of every run that has ended a round."""
+        for run in self.runs:
+            if run.folder and run.lines:
+                run.folder.finish(run.result().summary, run.weights())
+
+    def _save(self, run: Run) -> None:
+        if run.folder is None:
+            return
+        machine = self.machine._replace(width=getattr(self.engine, "width", None) or 0)
+        memories = run.store.everything()
+        save_checkpoint(run.folder, run.federation, machine, self.together, run.seconds, run.state, memories)
+
+
+def _refuse_fewer(run: Run, done: int) -> None:
+    rounds = run.federation.recipe.rounds
+    if rounds < done:
+        where = run.folder.path if run.folder else run.name
+        raise UserError(f"{where} has {done} rounds already, and rounds = {rounds} is fewer: ask for {done} or more")
+
+
+class Cadence:
+    """When the next checkpoint is due."""
+
+    def __init__(self, every: str) -> None:
+        self.kind, self.amount = interval(every)
+        self._last = time.monotonic()
+        self._cost = 0.0
+
+    @property
+    def never(self) -> bool:
+        return self.kind == "never"
+
+    def due(self, number: int) -> bool:
+        """Whether the checkpoint of this round is to be written now."""
+        if self.kind == "rounds":
+            return number % int(self.amount) == 0
+        wanted = self.amount if self.kind == "seconds" else max(SOONEST, SHARE * self._cost)
+        return not self.never and time.monotonic() - self._last >= wanted
+
+    def wrote(self, seconds: float) -> None:
+        """A checkpoint has been written and took this long."""
+        self._last, self._cost = time.monotonic(), seconds
