@@ -33,8 +33,8 @@ import fedssd
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
+from fedssd.runs.checkpoint import unsealed
 from fedssd.runs.commit import source_commit
-from fedssd.runs.sealing import unsealed
 from fedssd.simulation.events import Event
 
 

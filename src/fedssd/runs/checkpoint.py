@@ -8,6 +8,7 @@ written last: where it is whole, so is the checkpoint. Nothing is parsed before 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,9 +25,37 @@ from fedssd.errors import UserError
 from fedssd.runs.folder import Position, RunFolder, explained, sync_folder, write_whole
 from fedssd.runs.identity import difference, identity
 from fedssd.runs.read import is_finished
-from fedssd.runs.sealing import Content, UnusableError, sealed, unsealed
 from fedssd.simulation.machine import Machine
 from fedssd.simulation.setup import Federation
+
+Content = dict[str, Any]
+
+
+class UnusableError(Exception):
+    """Why what is on disk cannot be gone on from, in a few words."""
+
+
+def sealed(content: Content) -> bytes:
+    """A JSON file with its own checksum; there is exactly one way to write each content."""
+    inner = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    return f'{{"sha256": "{hashlib.sha256(inner.encode()).hexdigest()}", "content": {inner}}}\n'.encode()
+
+
+def unsealed(path: Path) -> Content:
+    """The content of a sealed file, or :class:`UnusableError` if a single bit of it is another."""
+    try:
+        written = path.read_bytes()
+    except OSError as error:
+        raise UnusableError(f"cannot be read: {error.strerror}") from None
+    try:
+        content = json.loads(written)["content"]
+        intact = written == sealed(content)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact = False
+    if not intact or not isinstance(content, dict):
+        raise UnusableError("its checksum does not fit")
+    return content
+
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
 KEPT = 2  # checkpoints, beside the beginning

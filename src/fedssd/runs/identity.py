@@ -9,7 +9,7 @@ from typing import Any
 from fedssd.core.contract import parts_of
 from fedssd.experiment.recipe import MACHINE, Recipe
 from fedssd.methods.custom import source_hash
-from fedssd.runs.sealing import Content
+from fedssd.runs.checkpoint import Content
 from fedssd.simulation.setup import Federation
 
 FREE = ("rounds", "on_bad_update", *MACHINE)  # keys that may be others when a run goes on
