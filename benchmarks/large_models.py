@@ -28,7 +28,7 @@ import torch
 
 from fedssd.experiment.paper import recipe_file
 from fedssd.experiment.recipe import load_recipe
-from fedssd.runs.commit import source_commit
+from fedssd.runs.provenance import source_commit
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "speed"

@@ -19,7 +19,7 @@ from fedssd.experiment.study.chosen import load_chosen
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.methods.registry import LOCALS
-from fedssd.runs.sealing import sealed
+from fedssd.runs.checkpoint import sealed
 from fedssd.simulation.events import Event
 from fedssd.sweeps.grid import PLAN, read_plan
 

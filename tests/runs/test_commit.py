@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.runs import commit
+from fedssd.runs import provenance
 
 pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(commit, "ROOT", tmp_path)
-    monkeypatch.delenv(commit.VARIABLE, raising=False)
-    commit.source_commit.cache_clear()
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.delenv(provenance.VARIABLE, raising=False)
+    provenance.source_commit.cache_clear()
     yield tmp_path
-    commit.source_commit.cache_clear()
+    provenance.source_commit.cache_clear()
 
 
 def git(folder: Path, *words: str) -> str:
@@ -34,15 +34,15 @@ def test_a_checkout_names_its_commit(checkout: Path) -> None:
     git(checkout, "add", "file")
     git(checkout, "commit", "--quiet", "-m", "one")
     head = git(checkout, "rev-parse", "HEAD")
-    assert commit.source_commit() == head[:12]
-    commit.source_commit.cache_clear()
+    assert provenance.source_commit() == head[:12]
+    provenance.source_commit.cache_clear()
     (checkout / "file").write_text("two")
-    assert commit.source_commit() == head[:12] + "+"
+    assert provenance.source_commit() == head[:12] + "+"
 
 
 def test_elsewhere_there_is_none_unless_told(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert commit.source_commit() == ""
-    commit.source_commit.cache_clear()
-    monkeypatch.setenv(commit.VARIABLE, "abc123")
-    assert commit.source_commit() == "abc123"
+    assert provenance.source_commit() == ""
+    provenance.source_commit.cache_clear()
+    monkeypatch.setenv(provenance.VARIABLE, "abc123")
+    assert provenance.source_commit() == "abc123"
     assert checkout.is_dir()

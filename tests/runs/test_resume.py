@@ -34,7 +34,7 @@ from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
 from fedssd.runs.checkpoint import unsealed
-from fedssd.runs.commit import source_commit
+from fedssd.runs.provenance import source_commit
 from fedssd.simulation.events import Event
 
 

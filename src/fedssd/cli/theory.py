@@ -141,8 +141,8 @@ def _write(out: Path, found: Replay, m_max: float, clients: float) -> dict[str, 
     import torch
 
     import fedssd
-    from fedssd.runs.commit import source_commit
     from fedssd.runs.folder import explained, write_json
+    from fedssd.runs.provenance import source_commit
     from fedssd.theory.figure import promise_figure
     from fedssd.theory.report import as_markdown, plain, run_facts
 

@@ -32,9 +32,10 @@ from fedssd.flower.settings import Settings, recipe_of, refuse_for_simulations, 
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.reports.html import write_report
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
-from fedssd.runs.folder import RunFolder, card_name, header, refuse_taken
+from fedssd.runs.folder import RunFolder, refuse_taken
+from fedssd.runs.provenance import header
 from fedssd.simulation.events import Line
-from fedssd.simulation.machine import Machine, cohort_size, fitting_threads, using_threads
+from fedssd.simulation.machine import Machine, card_name, cohort_size, fitting_threads, using_threads
 from fedssd.simulation.measure import round_line
 from fedssd.simulation.receive import Received
 from fedssd.simulation.setup import Brought, Federation, assemble

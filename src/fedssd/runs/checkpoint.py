@@ -23,7 +23,7 @@ from fedssd.core.contract import ServerState
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.runs.folder import Position, RunFolder, explained, sync_folder, write_whole
-from fedssd.runs.identity import difference, identity
+from fedssd.runs.provenance import difference, identity
 from fedssd.runs.read import is_finished
 from fedssd.simulation.machine import Machine
 from fedssd.simulation.setup import Federation

@@ -6,23 +6,17 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from safetensors.torch import save
 
-import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.runs.commit import source_commit
-from fedssd.runs.rules import RULES
 from fedssd.simulation.events import Line
 from fedssd.simulation.setup import Federation
 
@@ -223,35 +217,6 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskError(f"cannot write to {path}: {error.strerror or error}") from None
-
-
-def header(federation: Federation, engine: str, device: torch.device, threads: int) -> Line:
-    """Line 0 of rounds.jsonl: what the run was made with."""
-    data = federation.dataset
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fedssd": fedssd.__version__,
-        "rules": RULES,
-        "commit": source_commit(),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "engine": engine,
-        "device": str(device),
-        "card": card_name(device),
-        "threads": threads,
-        "deterministic": federation.recipe.deterministic,
-        "recipe_hash": federation.recipe.hash,
-        "split_hash": federation.partition.hash,
-        "data": data.fingerprint,
-        "parameters": sum(federation.parameters.values()),
-        "classes": list(data.classes),
-        "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
-    }
-
-
-def card_name(device: torch.device) -> str:
-    """The GPU or the processor, in words."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
 
 
 def diverged(line: Line) -> bool:

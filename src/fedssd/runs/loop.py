@@ -15,7 +15,8 @@ from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, interval
 from fedssd.methods.custom import blaming
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
-from fedssd.runs.folder import DiskError, RunFolder, diverged, header, refuse_taken
+from fedssd.runs.folder import DiskError, RunFolder, diverged, refuse_taken
+from fedssd.runs.provenance import header
 from fedssd.runs.signals import unbroken
 from fedssd.simulation.events import Event, Line, Listener, ignore
 from fedssd.simulation.machine import Machine, repeatable, settle, using_threads

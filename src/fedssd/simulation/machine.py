@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -12,7 +13,6 @@ import torch
 from fedssd.core import tree
 from fedssd.engines import pick_device, pick_engine
 from fedssd.errors import UserError
-from fedssd.runs.folder import card_name
 from fedssd.simulation.setup import Federation
 
 SMALL_STEP = 50_000  # numbers in the inputs of one step
@@ -129,3 +129,8 @@ def repeatable(wanted: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0])
         torch.backends.cudnn.deterministic = before[1]
         torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
+
+
+def card_name(device: torch.device) -> str:
+    """The GPU or the processor, in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()

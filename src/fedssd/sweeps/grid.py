@@ -19,7 +19,7 @@ from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.runs.checkpoint import UnusableError, sealed, unsealed
 from fedssd.runs.folder import claim, explained, refuse_taken, sync_folder, write_whole
-from fedssd.runs.identity import recipe_difference
+from fedssd.runs.provenance import recipe_difference
 from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose
 from fedssd.simulation.result import Result

@@ -1,21 +1,73 @@
-"""Whether a run is the one it was: its recipe and what that names, and the first thing that differs."""
+"""What a run was made with: versions, machine and commit, and whether it is still the run it was."""
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import torch
+
+import fedssd
 from fedssd.core.contract import parts_of
 from fedssd.experiment.recipe import MACHINE, Recipe
 from fedssd.methods.custom import source_hash
-from fedssd.runs.checkpoint import Content
+from fedssd.runs.rules import RULES
+from fedssd.simulation.events import Line
+from fedssd.simulation.machine import card_name
 from fedssd.simulation.setup import Federation
 
+ROOT = Path(__file__).parents[3]
+VARIABLE = "FEDSSD_COMMIT"  # for a copy that has left its repository behind
 FREE = ("rounds", "on_bad_update", *MACHINE)  # keys that may be others when a run goes on
 
 
-def identity(federation: Federation) -> Content:
+@cache
+def source_commit() -> str:
+    """The checkout's commit, with a + where files differ from it; empty outside a checkout."""
+    if VARIABLE in os.environ or not (ROOT / ".git").exists():
+        return os.environ.get(VARIABLE, "")
+    try:
+        commit, changes = (
+            subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):  # no git, or a repository it refuses
+        return ""
+    return f"{commit}+" if changes else commit
+
+
+def header(federation: Federation, engine: str, device: torch.device, threads: int) -> Line:
+    """Line 0 of rounds.jsonl: what the run was made with."""
+    data = federation.dataset
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fedssd": fedssd.__version__,
+        "rules": RULES,
+        "commit": source_commit(),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "engine": engine,
+        "device": str(device),
+        "card": card_name(device),
+        "threads": threads,
+        "deterministic": federation.recipe.deterministic,
+        "recipe_hash": federation.recipe.hash,
+        "split_hash": federation.partition.hash,
+        "data": data.fingerprint,
+        "parameters": sum(federation.parameters.values()),
+        "classes": list(data.classes),
+        "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
+    }
+
+
+def identity(federation: Federation) -> dict[str, Any]:
     """The recipe and the hashes of what it names but does not hold."""
     return {
         "recipe": asdict(federation.recipe),
