@@ -91,6 +91,7 @@ def test_groups_do_not_meet_and_follow_from_the_seed() -> None:
         "scale": 1,
         "silent": 1,
         "slow": 2,
+        "claim": 0,
     }
     assert groups == faults.members(0, 10)
     assert len({tuple(faults.members(seed, 10)["nan"]) for seed in range(20)}) > 5
@@ -121,6 +122,18 @@ def test_as_many_replies_are_lost_as_the_rate_says() -> None:
     assert {[7, 50][place] for place in alone} == {7, 50} & set(lost[0])
     assert faults.lost(job(everybody, seed=1), torch.ones(200), 200) != lost[0]
     assert len(parse_faults("drop=1", 9).lost(job(list(range(9))), torch.ones(9), 9)) == 9
+
+
+@pytest.mark.quick
+def test_a_claim_of_samples_is_all_that_changes() -> None:
+    faults = parse_faults("claim=1x1000", 3)
+    (liar,) = faults.members(0, 3)["claim"]
+    assert [liar] == parse_faults("silent=1", 3).members(0, 3)["silent"]  # so that this is the run without it
+    weights = {"params": {"w": torch.rand(3, 2)}, "buffers": {}}
+    work = Work(torch.tensor([5.0, 6.0, 7.0]), torch.ones(3), torch.ones(3))
+    sent = faults.corrupted(job([0, 1, 2]), Trained(weights, weights, {}, {}, work, {}), 3)
+    assert sent.work.samples.tolist() == [n * (1000 if client == liar else 1) for client, n in enumerate([5, 6, 7])]
+    assert (sent.work.steps, sent.work.length, sent.got) == (work.steps, work.length, weights)
 
 
 @pytest.mark.quick

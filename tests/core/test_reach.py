@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedssd.core.contract import Work
-from fedssd.core.guard import Limits, Seen, beyond, judge, medians_of_others, remembered
+from fedssd.core.guard import Limits, Seen, judge, medians_of_others, reaches, remembered
 from fedssd.core.tree import Tree
 
 REACH = Limits(reach=5.0)
@@ -94,8 +94,8 @@ def test_a_minority_of_liars_is_refused_and_nobody_else(honest: list[float], dat
     """Beyond twice the reach of a small cohort, and fewer than half: each honest client is within the honest range."""
     lies = data.draw(st.lists(st.floats(11.0, 1e30), max_size=len(honest) - 1))
     moved = data.draw(st.permutations([*honest, *lies]))
-    found = beyond(moved, [1.0] * len(moved), most=0.0, times=5.0)
-    assert {moved[place] for place in found} == set(lies)
+    limits = reaches(moved, [1.0] * len(moved), most=0.0, times=5.0)
+    assert {norm for norm, reach in zip(moved, limits, strict=True) if norm > reach} == set(lies)
 
 
 @pytest.mark.quick

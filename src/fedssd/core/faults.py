@@ -1,7 +1,7 @@
-"""Faults on purpose: replies that are lost, late, NaN, flipped or scaled, all of it a function of the seed.
+"""Faults on purpose: replies that are lost, late, NaN, flipped, scaled or overstated, all of it a function of the seed.
 
-Written ``drop=0.1,nan=2,flip=2x10,scale=1x100,silent=1,slow=2x4,deadline=3``, with ``+`` for the commas where a comma
-already means something else. A client's own training and memory are sound; what goes wrong is what it sends.
+Written ``drop=0.1,nan=2,flip=2x10,scale=1x100,silent=1,slow=2x4,claim=1x9,deadline=3``, with ``+`` for the commas where
+a comma already means something else. A client's own training and memory are sound; what goes wrong is what it sends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import uploads_weights
+from fedssd.core.contract import Work, uploads_weights
 from fedssd.core.engine import Job
 from fedssd.core.randomness import Purpose, permutation, uniform
 from fedssd.core.round import Trained
@@ -47,6 +47,7 @@ class Faults:
     slow: Group = NOBODY  # they take factor times as long as their steps would
     drop: float = 0.0  # the chance that any reply is lost
     deadline: float = math.inf  # in units of the cohort's median time, which goes by steps
+    claim: Group = NOBODY  # they claim factor times as many samples as they have
 
     def __bool__(self) -> bool:
         return self != Faults()
@@ -80,6 +81,8 @@ class Faults:
     def corrupted(self, job: Job, trained: Trained, population: int) -> Trained:
         """What the cohort's faulty members send in place of their update and report; the others' stay to the bit."""
         groups = self.members(job.seed, population)
+        if groups["claim"]:
+            trained = trained._replace(work=self._claimed(job, trained.work, groups["claim"]))
         factors = {"nan": math.nan, "flip": -self.flip.factor, "scale": self.scale.factor}
         by_client = {client: factor for name, factor in factors.items() for client in groups[name]}
         factor = torch.tensor([by_client.get(client, 1.0) for client in job.clients], dtype=torch.float64)
@@ -93,9 +96,13 @@ class Faults:
             got=_scaled(trained.got, centre, factor), reports=_scaled(trained.reports, zeros[1], factor)
         )
 
+    def _claimed(self, job: Job, work: Work, liars: list[int]) -> Work:
+        times = [self.claim.factor if client in liars else 1.0 for client in job.clients]
+        return work._replace(samples=work.samples * torch.tensor(times, dtype=work.samples.dtype).to(work.samples))
 
-GROUPS = ("nan", "flip", "scale", "silent", "slow")
-WITH_FACTOR = ("flip", "scale", "slow")
+
+GROUPS = ("nan", "flip", "scale", "silent", "slow", "claim")
+WITH_FACTOR = ("flip", "scale", "slow", "claim")
 KINDS = (*GROUPS, "drop", "deadline")
 
 

@@ -84,10 +84,13 @@ def judge(parts: Parts, work: Work, expected: Parts, limits: Limits = Limits(), 
         here = [place for place in range(clients) if place not in found]
         walked = [lengths[place] for place in here]
         times = limits.reach * (1.0 if "update" in expected else REPORT_FACTOR)
-        for place, reach in beyond([norms[p] for p in here], walked, seen.norm, times).items():
-            found[here[place]] = f"its {judged} has norm {norms[here[place]]:.3g}, beyond its reach of {reach:.3g}"
-        for place in beyond([largest[p] for p in here], walked, max(1.0, seen.report), BESIDE):
-            found.setdefault(here[place], f"its report holds {largest[here[place]]:.3g}, far beyond the others'")
+        for place, reach in zip(here, reaches([norms[p] for p in here], walked, seen.norm, times), strict=True):
+            if norms[place] > reach or norms[place] == math.inf:
+                found[place] = f"its {judged} has norm {norms[place]:.3g}, beyond its reach of {reach:.3g}"
+        most = reaches([largest[p] for p in here], walked, max(1.0, seen.report), BESIDE)
+        for place, reach in zip(here, most, strict=True):
+            if largest[place] > reach:
+                found.setdefault(place, f"its report holds {largest[place]:.3g}, far beyond the others'")
         kept = [place for place in here if place not in found]
         seen = Seen(
             remembered([norms[place] for place in kept], seen.norm),
@@ -96,27 +99,23 @@ def judge(parts: Parts, work: Work, expected: Parts, limits: Limits = Limits(), 
     return Verdict(dict(sorted(found.items())), seen)
 
 
-def beyond(moved: Sequence[float], lengths: Sequence[float], most: float, times: float) -> dict[int, float]:
-    """Find those that moved beyond their reach, by place, each with that reach.
+def reaches(moved: Sequence[float], lengths: Sequence[float], most: float, times: float) -> list[float]:
+    """How far each may move at most, given how far all did.
 
-    It is ``times`` what the others moved: their median now, or ``most``, the largest median of an earlier round. So one
-    liar among two is seen, and late rounds, in which everybody moves little, refuse nobody. Who walked further than the
-    others may have come further by the root of it, as a random walk does. Without anything to compare with, only what
-    has no finite norm is too far.
+    That is ``times`` what the others moved: their median now, or ``most``, the largest median of an earlier round. So
+    one liar among two is seen, and late rounds, in which everybody moves little, refuse nobody. Who walked further than
+    the others may have come further by the root of it, as a random walk does. Without anything to compare with there is
+    no limit.
 
     Example:
-        >>> beyond([1.0, 2.0, 1.0, 40.0, 1.5], [1.0] * 5, most=0.0, times=5.0)
-        {3: 6.25}
+        >>> reaches([1.0, 2.0, 1.0, 40.0, 1.5], [1.0] * 5, most=0.0, times=5.0)
+        [8.75, 6.25, 8.75, 6.25, 7.5]
     """
     times *= SMALL_FACTOR if len(moved) < SMALL else 1.0
-    found = {}
-    rivals, walks = medians_of_others(moved), medians_of_others(lengths)
-    for place, norm in enumerate(moved):
-        room = min(MOST_ROOM, max(1.0, math.sqrt(lengths[place] / walks[place]))) if walks[place] else 1.0
-        reference = max(rivals[place], most)
-        reach = times * reference * room if reference > 0 else math.inf
-        if norm > reach or norm == math.inf:
-            found[place] = reach
+    found = []
+    for length, others, walk in zip(lengths, medians_of_others(moved), medians_of_others(lengths), strict=True):
+        room = min(MOST_ROOM, max(1.0, math.sqrt(length / walk))) if walk else 1.0
+        found.append(times * max(others, most) * room or math.inf)
     return found
 
 
