@@ -1,8 +1,8 @@
 """What every method costs and sends beside FedAvg, and the two tables of the methods page that say so.
 
-    python benchmarks/cost.py                  measure all, write results/cost/: cpu.json, methods.md and bytes.md
+    python benchmarks/cost.py                  measure all, write results/cost/cpu.json, print the tables
     python benchmarks/cost.py --only fednova,ida   measure these, keep the other figures
-    python benchmarks/cost.py --table          measure nothing, write the tables from what is stored
+    python benchmarks/cost.py --table          measure nothing, print the tables from what is stored
 
 A job is five clients of 64 random images of CIFAR-10's shape, the paper's CNN without a head, ten epochs in batches of
 64: 50 local steps a round, one thread, the reference engine, D_V of 64 a class. ``step`` is the clients' part of a
@@ -106,9 +106,8 @@ def main() -> None:
             "methods": kept | measure(asked, args.rounds),
         }
         path.write_text(json.dumps(content, indent=2) + "\n")
-    for name, table in {"methods": as_markdown(catalogue()), "bytes": traffic_as_markdown()}.items():
-        (ROOT / f"results/cost/{name}.md").write_text(table, encoding="utf-8")
-        print(table)
+    print(as_markdown(catalogue()))
+    print(traffic_as_markdown())
 
 
 if __name__ == "__main__":

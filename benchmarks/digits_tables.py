@@ -2,18 +2,17 @@
 
     python benchmarks/digits_tables.py [--workers 2] [--seeds 0,1,2] [--keep]
 
-Takes the strengths of the recipe digits. Writes results/digits/ anew (table.md, table.csv, two figures, and of every
-run its recipe, rounds and summary), the figure of the README, and then the tables of the pages, as `make docs` does.
+Takes the strengths of the recipe digits. Writes results/digits.runs.jsonl.gz anew, and its copy that comes with
+fedssd, and then the tables and pictures of the pages, as `make docs` does.
 A local half runs with the server half of its name where there is one, else with FedAvg's; a server half that is no
 local half runs with plain cross-entropy. One row more, every client alone, is what the methods without shared weights
 start from. What is refused is named, with the reason, and left out. With `--keep` only what is new or has another
-recipe hash runs, and the rest is taken from results/digits: right as long as no change to the code alters numbers.
+recipe hash runs, and the rest is taken from that file: as long as the rules it was made under still hold.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -24,19 +23,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedssd.cli.run import setting
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe
+from fedssd.experiment.recipe import Recipe, check, load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.reports.charts import learning_curves
-from fedssd.reports.comparison import tabulate
-from fedssd.simulation.result import Result
+from fedssd.runs.archive import read_pack, write_pack
+from fedssd.runs.read import packed
+from fedssd.runs.rules import still_valid
 from fedssd.simulation.setup import assemble
 from fedssd.sweeps.grid import run_many
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "results/digits"
-KEPT = ("recipe.toml", "rounds.jsonl", "summary.json")
+PACK = ROOT / "results/digits.runs.jsonl.gz"
+COPY = ROOT / "src/fedssd/results" / PACK.name  # the rivals of `fedssd bench` where it is installed
 
 
 class Pair(NamedTuple):
@@ -73,7 +71,6 @@ COMPOSITIONS = [
     Pair("fedssd", "fedma"),
     Pair("fedssd+fedprox", "fednova"),
 ]
-SHOWN = ("fedavg", "fedssd", "fedssd+fedprox", "fedssd × fednova", "fedssd × pfnm", "fedssd × fedma")
 
 
 def pairs() -> list[Pair]:
@@ -92,22 +89,6 @@ def accepted(base: Recipe, pair: Pair) -> bool:
     return True
 
 
-def labelled(result: Result, pair: Pair) -> Result:
-    return replace(result, summary={**result.summary, "method": pair.label})
-
-
-def stored() -> dict[str, Path]:
-    """The runs that results/digits holds, by their recipe's hash."""
-    return {json.loads(file.read_text())["recipe_hash"]: file.parent for file in sorted(OUT.rglob("summary.json"))}
-
-
-def recorded(folder: Path) -> Result:
-    """A run as its folder tells it."""
-    _, *lines = (json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines())
-    recipe = load_recipe(folder / "recipe.toml", {})
-    return Result(recipe, lines, json.loads((folder / "summary.json").read_text()), {}, folder)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=0)
@@ -119,37 +100,22 @@ def main() -> None:
     runs = [(pair, seed) for pair in pairs() if accepted(base, pair) for seed in seeds]
     recipes = [pair.of(base, seed) for pair, seed in runs]
     names = [f"{pair.label.replace(' × ', '-with-')}-{seed}" for pair, seed in runs]
+    stored = read_pack(PACK) if args.keep else {}
+    known = {run.summary["recipe_hash"]: run for run in stored.values()}
+    found = {}
+    for name, recipe in zip(names, (assemble(one).recipe for one in recipes), strict=True):
+        run = known.get(recipe.hash)
+        if run is not None and still_valid(run.header, recipe):
+            found[name] = run
+    new = [place for place, name in enumerate(names) if name not in found]
     with tempfile.TemporaryDirectory() as folder:
         aside = Path(folder) / "runs"
-        known = stored() if args.keep else {}
-        hashes = [assemble(recipe).recipe.hash for recipe in recipes]
-        new = [place for place, found in enumerate(hashes) if found not in known]
-        made = run_many([recipes[i] for i in new], [names[i] for i in new], aside, args.workers) if new else []
-        results = dict(zip(new, made, strict=True))
-        for place, name in enumerate(names):
-            if place not in results:
-                shutil.copytree(known[hashes[place]], aside / name)
-                results[place] = recorded(aside / name)
-        write([labelled(results[i], pair) for i, (pair, _) in enumerate(runs)], names, aside, setting(base))
+        if new:
+            run_many([recipes[i] for i in new], [names[i] for i in new], aside, args.workers)
+        found |= {names[place]: packed(aside / names[place]) for place in new}
+    write_pack(found, PACK)  # only now, when everything has run
+    shutil.copy(PACK, COPY)
     subprocess.run([sys.executable, ROOT / "docs/tables.py"], check=True)
-
-
-def write(results: list[Result], names: list[str], made: Path, about: str) -> None:
-    """Replace what results/digits holds; only now, when everything has run."""
-    shutil.rmtree(OUT, ignore_errors=True)
-    for name in names:
-        (OUT / name).mkdir(parents=True)
-        for file in KEPT:
-            shutil.copy(made / name / file, OUT / name / file)
-    table = tabulate(results)
-    (OUT / "table.md").write_text(table.markdown(), encoding="utf-8")
-    (OUT / "table.csv").write_text(table.csv(), encoding="utf-8")
-    paper = learning_curves([one for one in results if one.summary["method"] in PAPER_METHODS], about)
-    (OUT / "curves.svg").write_text(paper, encoding="utf-8")
-    (ROOT / "docs/images/curves.svg").write_text(paper, encoding="utf-8")
-    composed = learning_curves([one for one in results if one.summary["method"] in SHOWN], about)
-    (OUT / "compositions.svg").write_text(composed, encoding="utf-8")
-    print(table.markdown())
 
 
 if __name__ == "__main__":

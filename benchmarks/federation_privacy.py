@@ -1,6 +1,6 @@
 """What Flower's clipping and noise cost FedSSD on digits: the app's messages, with the nodes in this process.
 
-Writes results/privacy/digits.json (every run's figures) and table.md, which docs/federation.md shows, with the ε that
+Writes results/privacy/digits.json, every run's figures, of which docs/federation.md shows the table, with the ε that
 the noise comes to: Flower computes its noise from an ε by a formula that holds below 1 only.
 """
 
@@ -164,7 +164,6 @@ def main() -> None:
     found = {"recipe": "digits", "method": "fedssd", "delta": DELTA, "versions": versions, "runs": runs}
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "digits.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (OUT / "table.md").write_text(table(found), encoding="utf-8")
     print(table(found))
 
 

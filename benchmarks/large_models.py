@@ -6,7 +6,7 @@
 Each case is a real run of the command line on the prepared dataset, in bf16: ``fedssd run`` over two rounds, ended by
 SIGTERM after the first, and ``fedssd resume`` for the second. Images a second are those of training alone, compiling
 left aside. The hours are those of three seeds over all rounds and epochs of the recipe. Writes
-results/speed/large-models.json and .md.
+results/speed/large-models.json.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _here(precision: str) -> dict[str, str]:
 def _write(cases: dict[str, Any]) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "large-models.json").write_text(json.dumps({"cases": cases}, indent=1) + "\n")
-    (OUT / "large-models.md").write_text(as_markdown(cases))
+    print(as_markdown(cases))
 
 
 def as_markdown(cases: dict[str, Any]) -> str:

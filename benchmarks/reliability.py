@@ -1,6 +1,6 @@
 """Digits with ten clients of whom two send NaN and two their update flipped ×10, every round: what survives that.
 
-Writes results/reliability/digits.json (every run's figures) and table.md, which docs/reliability.md shows. The clean
+Writes results/reliability/digits.json, every run's figures, of which docs/reliability.md shows the table. The clean
 run is FedAvg over the same six honest clients: the four others never reply.
 """
 
@@ -142,7 +142,6 @@ def main() -> None:
     found = measure([int(seed) for seed in args.seeds.split(",")], args.workers)
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "digits.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (OUT / "table.md").write_text(table(found), encoding="utf-8")
     print(table(found))
 
 

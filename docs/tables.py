@@ -1,7 +1,7 @@
 """Put what results/ holds into the pages that show it; a test fails when that was not done (`make docs`).
 
-A page names a table between two comments, `<!-- table: FILE -->` and `<!-- end of table -->`; what stands between them
-is replaced by the file. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
+A page names a table between two comments, `<!-- table: NAME -->` and `<!-- end of table -->`; what stands between them
+is made anew by measured.py. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
 `<!-- study: NAME -->` for a block of the study, as far as results/ holds runs of it, and `<!-- numbers: METHOD -->` for
 all that results/ holds of a method outside the study. What the study chose, which comes with fedssd, is written from it
 as a whole; figures, the study's and the paper's, are files of docs/images. With `--check` nothing is written and what
@@ -36,9 +36,11 @@ def rendered(page: str) -> str:
 
 @cache
 def table(kind: str, name: str) -> str:
-    """A file of results/, a table of the paper beside our runs, a method's figures, or a block of the study."""
+    """What was measured, a table of the paper beside our runs, a method's figures, or a block of the study."""
     if kind == "table":
-        return (ROOT / name).read_text(encoding="utf-8")
+        from measured import TABLES
+
+        return TABLES[name]()
     if kind == "numbers":
         from fedssd.experiment.report.method_numbers import numbers_of
 
@@ -76,10 +78,12 @@ def study() -> Page:
 
 def files() -> dict[Path, str]:
     """Every file that is written from results/, as it should be."""
+    from measured import pictures
+
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")]
     found = {page: rendered(page.read_text(encoding="utf-8")) for page in pages}
     found[CHOSEN] = study().study.choices(study().results).to_toml()
-    return found | {IMAGES / name: picture for name, picture in (study().figures() | figures()).items()}
+    return found | {IMAGES / name: picture for name, picture in (study().figures() | figures() | pictures()).items()}
 
 
 def figures() -> dict[str, str]:

@@ -106,7 +106,7 @@ def test_every_method_has_a_page_with_the_fixed_headings(method: str) -> None:
 def test_every_method_has_its_figures_on_digits(method: str) -> None:
     """A row in the table of all methods, and in the one on its own page; `make tables` and `make docs` make both."""
     overview = ROOT / "docs" / "methods" / "README.md"
-    _, _, shown = overview.read_text(encoding="utf-8").partition("<!-- table: results/digits/table.md -->")
+    _, _, shown = overview.read_text(encoding="utf-8").partition("<!-- table: digits -->")
     names = re.findall(r"^\| (\S+) \|", shown.partition("<!-- end of table -->")[0], re.MULTILINE)
     assert method in names
     _, _, own = overview.with_name(f"{method}.md").read_text(encoding="utf-8").partition(f"<!-- numbers: {method} -->")

@@ -16,8 +16,8 @@ from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
 from fedssd.runs import tracking
-from fedssd.runs.archive import pack, write_pack
-from fedssd.runs.read import read_files
+from fedssd.runs.archive import write_pack
+from fedssd.runs.read import packed
 from fedssd.sweeps.cache import finished_cells
 from fedssd.sweeps.grid import compare
 
@@ -92,8 +92,7 @@ def test_fedavg_under_another_name_gains_nothing_on_fedavg(
 def test_packed_runs_are_rivals_as_their_folders_are(
     here: Path, committed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {file.parent.name: read_files(file.parent) for file in committed.rglob("summary.json")}
-    runs = {name: pack(one.recipe, one.header, one.summary, one.rounds) for name, one in found.items()}
+    runs = {file.parent.name: packed(file.parent) for file in committed.rglob("summary.json")}
     (here / "packs").mkdir()
     file = write_pack(runs, here / "packs" / "a.runs.jsonl.gz")
     gains = []

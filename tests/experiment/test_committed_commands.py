@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -13,26 +12,35 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.experiment.cells import resolved
-from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.experiment.recipe import Recipe
 from fedssd.runs import loop
+from fedssd.runs.archive import SUFFIX, runs_below
 from fedssd.sweeps import grid
-from fedssd.sweeps.cache import finished_runs
+from fedssd.sweeps.cache import recipe_of
 
 pytestmark = pytest.mark.quick
 RESULTS = Path(__file__).parents[2] / "results"
-ROW = re.compile(r"^\| `(cifar10/[^`]+|speed/fedssd-one-run.jsonl)` \|.*\| `(fedssd [^`]+)`", re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+)` \| `((?:compare|sweep|run) [^`]+)` \|$", re.MULTILINE)
+SETTING = ["--recipe", "cifar10"]  # of all of them
 
 
 def named() -> Iterator[tuple[Path, str]]:
-    """Folders with the commands that made them; where a command stands for several, one for each."""
-    for folder, command in ROW.findall((RESULTS / "README.md").read_text(encoding="utf-8")):
-        place = RESULTS / folder
+    """The places of runs with the commands that made them; where a command stands for several, one for each."""
+    for name, command in ROW.findall((RESULTS / "README.md").read_text(encoding="utf-8")):
+        own = RESULTS / f"{name}{SUFFIX}"
+        place = own if own.is_file() else RESULTS / f"cifar10{SUFFIX}" / name
         if "LOCAL" not in command:
             yield place, command
             continue
-        for one in sorted(path for path in place.iterdir() if path.is_dir()):
-            recipe = load_recipe(next(one.glob("*/recipe.toml")), {})
+        for one in sorted({run.parent for run in runs_of(place)}):
+            recipe = recipe_of(runs_of(one)[0])
             yield one, command.replace("LOCAL", recipe.method).replace("SERVER", recipe.server)
+
+
+def runs_of(place: Path) -> list[Path]:
+    """A pack's runs, or those of a command in it."""
+    (file,) = [one for one in (place, *place.parents) if one.name.endswith(SUFFIX)]
+    return [run for run in runs_below(file) if place in run.parents]
 
 
 class AskedError(Exception):
@@ -56,14 +64,11 @@ def test_a_command_leads_to_the_committed_recipes(
     monkeypatch.setattr(grid, "run_many", refuse)
     monkeypatch.setattr(loop, "run_recipe", refuse)
     with pytest.raises(AskedError) as asked:
-        main([*shlex.split(command)[1:], "--quiet"])
+        main([*shlex.split(command), *SETTING, "--quiet"])
     found = {resolved(recipe).hash for recipe in asked.value.recipes}
-    records = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]  # rounds alone, of runs kept for comparison
-    kept = {json.loads(record.read_text().splitlines()[0])["recipe_hash"] for record in records}
-    assert found == (kept or set(finished_runs([place])))
+    assert found == {resolved(recipe_of(run)).hash for run in runs_of(place)}
 
 
-def test_every_folder_has_its_command() -> None:
-    runs = {summary.parent.parent for summary in (RESULTS / "cifar10").rglob("summary.json")}
-    rounds = {record.parent for record in (RESULTS / "cifar10").rglob("*.jsonl") if record.name != "rounds.jsonl"}
-    assert {place for place, _ in named() if place.is_dir()} == runs | rounds
+def test_every_run_has_its_command() -> None:
+    files = [RESULTS / f"{name}{SUFFIX}" for name in ("cifar10", "cifar10-kernels-off", "speed/fedssd-one-run")]
+    assert {run for place, _ in named() for run in runs_of(place)} == {run for one in files for run in runs_below(one)}

@@ -35,7 +35,7 @@ def of(runs: list[dict[str, Any]], case: str, partition: str) -> dict[int, dict[
 @pytest.mark.quick
 def test_the_table_is_made_from_the_runs(benchmark: dict[str, Any]) -> None:
     content = json.loads((RESULTS / "digits.json").read_text(encoding="utf-8"))
-    assert benchmark["table"](content) == (RESULTS / "table.md").read_text(encoding="utf-8")
+    assert benchmark["table"](content) in (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     wanted = {
         (case.title, split, seed)
         for case in benchmark["CASES"]

@@ -172,10 +172,8 @@ def test_another_pipeline_is_reported_beside_the_chosen_one() -> None:
 
     found = page(says)
     text = found.blocks["report-beside"]()
-    assert (
-        f"**#K = 2** (`--part report --only table2-classes-2 --pipeline {label(other)} --reuse results/study/tune`)"
-        in text
-    )
+    command = f"--part report --only table2-classes-2 --pipeline {label(other)}"
+    assert f"**#K = 2** (`{command} --reuse results/study/tune.runs.jsonl.gz`)" in text
     assert text.count("| FedSSD | 72.40 ± 0.10 (3) | +2.00 [+2.00, +2.00] * |") == len(COLUMNS)
     leads = " | ".join(["+2.00 [+2.00, +2.00] *"] * len(COLUMNS))
     assert f"| M_max = 0.01, tuned and run with `{label(other)}` | 3 | {leads} |\n" in answer(found)

@@ -136,9 +136,8 @@ def test_the_page_s_epsilons_are_those_of_the_noise() -> None:
 def test_the_table_of_costs_is_made_from_the_runs() -> None:
     """Every setting on three seeds, none of them with a client left out, and the table as the script makes it."""
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / "federation_privacy.py"))
-    results = ROOT / "results" / "privacy"
-    found = json.loads((results / "digits.json").read_text(encoding="utf-8"))
-    assert benchmark["table"](found) == (results / "table.md").read_text(encoding="utf-8")
+    found = json.loads((ROOT / "results" / "privacy" / "digits.json").read_text(encoding="utf-8"))
+    assert benchmark["table"](found) in (ROOT / "docs" / "federation.md").read_text(encoding="utf-8")
     assert {(run["setting"], run["seed"]) for run in found["runs"]} == {
         (setting, seed) for setting in benchmark["SETTINGS"] for seed in range(3)
     }

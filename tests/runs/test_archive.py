@@ -20,7 +20,7 @@ from fedssd.reports.records import look
 from fedssd.runs import rules
 from fedssd.runs.archive import Packed, pack, read_pack, runs_below, write_pack
 from fedssd.runs.columns import to_columns, to_rounds
-from fedssd.runs.read import read_files
+from fedssd.runs.read import packed, read_files
 from fedssd.sweeps.cache import finished_cells
 
 Write = Callable[..., Path]
@@ -58,12 +58,6 @@ def line(number: int, recalls: list[float], own: list[float]) -> dict[str, Any]:
 MEASURED = st.lists(st.tuples(SHARES, SHARES), min_size=1, max_size=6).map(
     lambda found: [line(number, *both) for number, both in enumerate(found, start=1)]
 )
-
-
-def packed(folder: Path, detail: str = "curves") -> Packed:
-    """A run's folder as it goes into a pack."""
-    files = read_files(folder)
-    return pack(files.recipe, files.header, files.summary, files.rounds, detail)
 
 
 @pytest.fixture

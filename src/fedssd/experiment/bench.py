@@ -19,7 +19,8 @@ from fedssd.runs import glance
 from fedssd.simulation.setup import assemble_all
 from fedssd.sweeps.cache import recipes_of_finished
 
-COMMITTED = Path(__file__).parents[3] / "results"  # of a checkout
+CHECKOUT, PACKAGE = Path(__file__).parents[3] / "results", Path(__file__).parents[1] / "results"
+COMMITTED = CHECKOUT if (CHECKOUT / "digits.runs.jsonl.gz").is_file() else PACKAGE
 Runs = dict[str, dict[int, Path]]  # method -> seed -> run folder
 Origin = tuple[str, str]  # who holds what, and of which data
 

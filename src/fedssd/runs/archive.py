@@ -63,7 +63,7 @@ def write_pack(runs: Mapping[str, Packed], path: Path) -> Path:
     """Write runs, by their names, into one file; the same runs give the same bytes.
 
     Example:
-        write_pack({"fedavg-0": pack(*parts_of_a_run)}, Path("results/mine.runs.jsonl.gz"))
+        write_pack({"fedavg-0": packed(Path("runs/mine/fedavg-0"))}, Path("results/mine.runs.jsonl.gz"))
     """
     from fedssd.runs.folder import explained, write_whole
 

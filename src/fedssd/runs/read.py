@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from fedssd.errors import DamagedError
-from fedssd.runs.archive import is_packed, read_run
+from fedssd.runs.archive import Packed, is_packed, pack, read_run
 
 NUMBER, MAYBE = (int, float), (int, float, type(None))
 NUMBERS = [NUMBER]
@@ -96,6 +96,12 @@ def is_finished(run: Path) -> bool:
     except DamagedError:
         return False
     return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
+
+
+def packed(run: Path, detail: str = "curves") -> Packed:
+    """A run as it goes into a pack, with as much detail as is wanted."""
+    files = read_files(run)
+    return pack(files.recipe, files.header, files.summary, files.rounds, detail)
 
 
 def _packed_files(run: Path) -> Files:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedssd.reports.table import Cell, Column, Table
-from fedssd.theory.measure import RoundMeasure
+from fedssd.theory.measure import Participant, RoundMeasure
 from fedssd.theory.theorem import FORMS, LETTERS, Constants, Form, Promise, obstacle, promise, slack, threshold
 
 
@@ -78,6 +78,26 @@ def run_facts(rounds: Sequence[RoundMeasure], m_max: float, clients: float) -> d
         constants = constants_of(rounds, form, m_max, clients)
         worst.append(facts(constants, [form]))
     return {"rounds": [round_facts(one, m_max, clients) for one in rounds], "all_rounds": worst}
+
+
+def rounds_of(content: Mapping[str, Any]) -> list[RoundMeasure]:
+    """The rounds of a run again, from what :func:`run_facts` made of them."""
+    return [
+        RoundMeasure(
+            one["round"],
+            one["gradient"],
+            float(one["B"]),
+            tuple(map(_participant, one["clients"])),
+            one["loss"],
+            one["observed"],
+        )
+        for one in content["rounds"]
+    ]
+
+
+def _participant(content: Mapping[str, Any]) -> Participant:
+    figures: dict[str, Any] = {name: float(value) for name, value in content.items()}
+    return Participant(**{**figures, "client": content["client"]})
 
 
 def round_facts(measured: RoundMeasure, m_max: float, clients: float) -> dict[str, Any]:

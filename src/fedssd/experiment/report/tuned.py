@@ -192,7 +192,8 @@ def _column(evidence: Evidence, column: Column, settled: Settled) -> str:
     heads = ("method", "ours %", *gains, "T", "paper %", "paper's gain", "paper's T")
     shown = _flagged(table(heads[: len(rows[0])], rows))
     named = evidence.study.pipeline
-    tuned = " --reuse results/study/tune" if evidence.beside_the_paper else ""  # from which its strengths follow
+    tuned_in = " --reuse results/study/tune.runs.jsonl.gz"  # from which its strengths follow
+    tuned = tuned_in if evidence.beside_the_paper else ""
     pipeline = "" if named is None else f" --pipeline {label(named)}{tuned}"
     return f"**{column.title}** (`--part report --only {column.recipe}{pipeline}`)\n\n{shown}"
 
