@@ -113,8 +113,8 @@ def run(setting: str, seed: int) -> dict[str, Any]:
         grid = InProcessGrid(nodes_for(place / "recipe.toml", files, mods=mods))
         samples = read_server(place / "samples" / "server" / "samples.npz", recipe)
         result = serve(grid, recipe, samples, Settings(weighting="equal"), None, wrap).result()
-    final, best = result.summary["final"]["acc"], result.summary["best"]["acc"]
-    left_out = sum(len(line["dropped"]) for line in result.rounds)
+    final, best = result.summary.accuracy, result.summary.best_accuracy
+    left_out = sum(len(one.dropped) for one in result.rounds)
     return {"setting": setting, "seed": seed, "acc": final, "best": best, "dropped": left_out}
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     table: dict[str, dict[str, float]] = {}
     for place, (method, value) in enumerate(cells):
         runs = results[place * len(seeds) : (place + 1) * len(seeds)]
-        tails = [line["global"]["acc"] for run in runs for line in run.rounds[-LAST:]]
+        tails = [one.accuracy for run in runs for one in run.rounds[-LAST:]]
         table.setdefault(method, {})[str(value)] = round(sum(tails) / len(tails), 4)
     chosen = {method: float(max(found, key=lambda v, f=found: f[v])) for method, found in table.items()}
     path = ROOT / "results/tuning/digits.json"

@@ -71,15 +71,15 @@ def measure(seeds: list[int], workers: int) -> dict[str, Any]:
                 "keys": case.keys,
                 "partition": split,
                 "seed": seed,
-                "acc": summary["final"]["acc"],
-                "best": summary["best"]["acc"],
-                "loss": summary["final"]["loss"],
+                "acc": summary.accuracy,
+                "best": summary.best_accuracy,
+                "loss": summary.loss,
                 "weights": _state(result.weights),
-                "diverged": summary.get("diverged"),
-                "dropped": summary.get("dropped", 0),
-                "unchanged_rounds": summary.get("unchanged_rounds", 0),
-                "recipe_hash": summary["recipe_hash"],
-                "split_hash": summary["split_hash"],
+                "diverged": summary.diverged,
+                "dropped": summary.dropped,
+                "unchanged_rounds": summary.unchanged_rounds,
+                "recipe_hash": summary.recipe_hash,
+                "split_hash": summary.split_hash,
             }
         )
     versions = {"fedssd": fedssd.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
@@ -130,8 +130,8 @@ def _state(weights: Tree) -> str:
 
 
 def _say(event: Event) -> None:
-    if event.line and event.line["round"] == SETTING["rounds"]:
-        print(f"{event.done}/{event.total} rounds", event.run, event.line["global"]["acc"], file=sys.stderr, flush=True)
+    if event.round and event.round.number == SETTING["rounds"]:
+        print(f"{event.done}/{event.total} rounds", event.run, event.round.accuracy, file=sys.stderr, flush=True)
 
 
 def main() -> None:

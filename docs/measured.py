@@ -19,10 +19,10 @@ from fedssd.experiment.report.shaded_grids import split_picture
 from fedssd.reports.charts import learning_curves
 from fedssd.reports.comparison import tabulate
 from fedssd.reports.methods import as_markdown, catalogue, traffic_as_markdown
-from fedssd.reports.records import Record, look
 from fedssd.reports.statistics import Rival, pair
 from fedssd.runs.archive import SUFFIX
-from fedssd.runs.read import read_files
+from fedssd.runs.read import look, read_run
+from fedssd.simulation.result import Result, Round
 from fedssd.theory import report as theory
 from fedssd.theory.figure import promise_figure
 
@@ -53,13 +53,13 @@ def measured(name: str) -> Any:
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
-def digits() -> list[Record]:
+def digits() -> list[Result]:
     """Every run on digits, called after its halves, in the order of the program that made them."""
-    found = {run.folder.name: run for run in look([RESULTS / f"digits{SUFFIX}"]).records}
+    found = {run.folder.name: run for run in look([RESULTS / f"digits{SUFFIX}"]).results}
     labels = [one.label for one in benchmark("digits_tables")["pairs"]()]
     names = {label: label.replace(" × ", "-with-") for label in labels}
     return [
-        replace(run, summary={**run.summary, "method": label})
+        replace(run, summary=replace(run.summary, method=label))
         for label, name in names.items()
         for file, run in found.items()
         if file.rpartition("-")[0] == name
@@ -68,8 +68,9 @@ def digits() -> list[Record]:
 
 def side_by_side(folder: str) -> str:
     """The comparison of the runs that one command made, each called after its name in the pack without the seed."""
-    runs = [run for run in look([CIFAR10]).records if run.folder.parent == CIFAR10 / folder]
-    named = [replace(run, summary={**run.summary, "method": run.folder.name.rpartition("-")[0]}) for run in runs]
+    runs = [run for run in look([CIFAR10]).results if run.folder.parent == CIFAR10 / folder]
+    labels = [run.folder.name.rpartition("-")[0] for run in runs]
+    named = [replace(run, summary=replace(run.summary, method=one)) for run, one in zip(runs, labels, strict=True)]
     return tabulate(named).markdown()
 
 
@@ -83,8 +84,8 @@ def fifty_rounds() -> str:
     for name, runs in FIFTY.items():
         ours = accuracies(CIFAR10, runs, ROUND, SEEDS)
         first = [rounds(CIFAR10, runs, seed)[:ROUND] for seed in SEEDS]
-        own = fmean(100 * found[-1]["local"]["acc_mean"] for found in first)
-        size = fmean(sum(line["bytes_up"] + line["bytes_down"] for line in found) / 1e6 for found in first)
+        own = fmean(100 * found[-1].local_accuracy for found in first)
+        size = fmean(sum(one.bytes_up + one.bytes_down for one in found) / 1e6 for found in first)
         gain = ["", ""] if name == "fedavg" else _gain(pair("fedavg", base, ours))
         spread = f"{fmean(ours.values()):.2f} ± {stdev(ours.values()):.2f}"
         lines.append(f"| {name} | {spread} | {own:.2f} | {gain[0]} | {gain[1]} | {size:.0f} |")
@@ -104,11 +105,11 @@ def kernels(round_: int = 100, seeds: Sequence[int] = range(5)) -> str:
 
 def accuracies(file: Path, runs: str, round_: int, seeds: Sequence[int]) -> dict[int, float]:
     """The global model's accuracy in percent after a round, by seed."""
-    return {seed: 100 * rounds(file, runs, seed)[round_ - 1]["global"]["acc"] for seed in seeds}
+    return {seed: 100 * rounds(file, runs, seed)[round_ - 1].accuracy for seed in seeds}
 
 
-def rounds(file: Path, runs: str, seed: int) -> list[dict[str, Any]]:
-    return read_files(file / f"{runs}-{seed}").rounds
+def rounds(file: Path, runs: str, seed: int) -> tuple[Round, ...]:
+    return read_run(file / f"{runs}-{seed}").rounds
 
 
 def _gain(found: Rival) -> list[str]:
@@ -148,8 +149,8 @@ def pictures() -> dict[str, str]:
     """The pictures of pages that are no figures of the paper's or the study's, by their files."""
     runs, about = digits(), setting(load_recipe("digits", {}))
     return {
-        "curves.svg": learning_curves([run for run in runs if run.summary["method"] in PAPER_METHODS], about),
-        "compositions.svg": learning_curves([run for run in runs if run.summary["method"] in SHOWN], about),
+        "curves.svg": learning_curves([run for run in runs if run.summary.method in PAPER_METHODS], about),
+        "compositions.svg": learning_curves([run for run in runs if run.summary.method in SHOWN], about),
         "figure-distribution.svg": split_picture(splits()),
         "theory-m-max-0.01.svg": promises("m-max-0.01"),
         "theory-m-max-1.svg": promises("m-max-1"),

@@ -43,7 +43,7 @@ def stop_after(rounds: int) -> Callable[[Event], None]:
     """A listener that presses Ctrl-C when a round has ended."""
 
     def listen(event: Event) -> None:
-        if event.line is not None and event.line["round"] == rounds:
+        if event.round is not None and event.round.number == rounds:
             raise KeyboardInterrupt
 
     return listen

@@ -169,7 +169,7 @@ def test_an_auxiliary_set_for_named_data_must_fit_it() -> None:
 @pytest.mark.quick
 def test_compare_takes_what_run_takes(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-    keys = own(workers=3, out=tmp_path / "all", listen=lambda e: heard.append((e.done, e.total)) if e.line else None)
+    keys = own(workers=3, out=tmp_path / "all", listen=lambda e: heard.append((e.done, e.total)) if e.round else None)
     results = fedssd.compare(["fedavg", "fedssd"], np.arange(2), **keys)
     assert [(r.recipe.method, r.recipe.seed) for r in results] == [
         ("fedavg", 0),

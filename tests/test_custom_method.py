@@ -253,7 +253,7 @@ def test_a_method_without_shared_weights_keeps_its_model_under_a_known_name(
     result = fedssd.run(
         f"{write_method(OWN_MODEL.replace('KEY', repr('model')))}:Loss", rounds=1, epochs=1, auxiliary=8
     )
-    assert result.summary["bytes_up"] == result.summary["bytes_down"] == 0
+    assert result.summary.bytes_up == result.summary.bytes_down == 0
     with pytest.raises(UserError, match="under 'model'"):
         tried(write_method(OWN_MODEL.replace("KEY", repr("mine"))), "Loss")
 

@@ -154,10 +154,10 @@ def test_a_run_with_different_models(method: str, server: str, tmp_path: Path) -
     if server == "fedavg":
         assert len(tree.leaves(result.weights["cnn-small"])[0]) == 3  # clients 0, 2 and 4
         for line in result.rounds:
-            accuracies = line["local"]["acc"].values()
-            assert line["global"]["acc"] == pytest.approx(sum(accuracies) / len(accuracies), abs=1e-12)
+            accuracies = line.client_accuracy.values()
+            assert line.accuracy == pytest.approx(sum(accuracies) / len(accuracies), abs=1e-12)
     again = fedssd.run(method, model="cnn-small,mlp", **keys)
-    assert [line["global"] for line in again.rounds] == [line["global"] for line in result.rounds]
+    assert [line.accuracy for line in again.rounds] == [line.accuracy for line in result.rounds]
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if name != "cronus"])

@@ -22,7 +22,7 @@ def test_engines_agree_over_thirty_rounds(method: str) -> None:
     found = [fedssd.run(method, **KEYS, rounds=30, precision="fp64", engine=e) for e in ("reference", "vectorised")]
     pairs = zip(*(tree.leaves(one.weights) for one in found), strict=True)
     assert max(float((a - b).abs().max()) for a, b in pairs) <= 1e-8
-    assert [line["clients"] for line in found[0].rounds] == [line["clients"] for line in found[1].rounds]
+    assert [line.clients for line in found[0].rounds] == [line.clients for line in found[1].rounds]
 
 
 def test_everything_of_the_paper_on_digits_and_nothing_twice(
@@ -43,6 +43,6 @@ def test_everything_of_the_paper_on_digits_and_nothing_twice(
 def test_a_comparison_repeats_to_the_bit() -> None:
     def accuracies(workers: int) -> list[list[float]]:
         results = fedssd.compare(seeds=[0, 1], **KEYS, rounds=4, workers=workers)
-        return [[line["global"]["acc"] for line in result.rounds] for result in results]
+        return [[line.accuracy for line in result.rounds] for result in results]
 
     assert accuracies(2) == accuracies(2)

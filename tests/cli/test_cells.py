@@ -9,6 +9,7 @@ import pytest
 
 from fedssd.cli.cells import CellProgress
 from fedssd.simulation.events import Event
+from fedssd.simulation.result import Round
 
 pytestmark = pytest.mark.quick
 
@@ -23,7 +24,7 @@ def test_work_done_is_counted_on_disk_and_weighted(tmp_path: Path) -> None:
     (tmp_path / "a/fedavg-0/rounds.jsonl").write_text("header\none\ntwo\n")
     assert progress.done() == (pytest.approx(0.10), 1)
     now[0] = 30.0
-    listen(Event("fedavg seed 0", 2, 4, {"global": {"acc": 0.5}}))
+    listen(Event("fedavg seed 0", 2, 4, Round(2, 0, 0, accuracy=0.5)))
     line = stream.getvalue()
     assert line.startswith("1/3 cells  10 %  fedavg seed 0: 50.0 %  about ")
     progress.begin({"b/fedavg-0": tmp_path / "b/fedavg-0"})

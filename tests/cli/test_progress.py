@@ -8,6 +8,7 @@ import pytest
 
 from fedssd.cli.progress import Bar, Estimate, Lines, listening, spoken
 from fedssd.simulation.events import Event
+from fedssd.simulation.result import Round
 
 pytestmark = pytest.mark.quick
 
@@ -23,7 +24,7 @@ class Clock:
 
 
 def ended(done: int, total: int, accuracy: float = 0.5) -> Event:
-    return Event("fedssd seed 0", done, total, {"round": done, "global": {"acc": accuracy}})
+    return Event("fedssd seed 0", done, total, Round(done, 0, 0, accuracy=accuracy))
 
 
 def test_nothing_is_promised_before_the_first_round() -> None:
@@ -95,7 +96,7 @@ def test_lines_come_every_few_seconds_notes_once_and_the_end_always() -> None:
 
 def test_a_round_without_evaluation_has_no_accuracy() -> None:
     clock, stream = Clock(), io.StringIO()
-    Lines(stream, clock=clock)(Event("fedavg seed 1", 1, 1, {"round": 1}))
+    Lines(stream, clock=clock)(Event("fedavg seed 1", 1, 1, Round(1, 0, 0)))
     assert stream.getvalue() == "1/1 rounds  fedavg seed 1\n"
 
 

@@ -20,6 +20,7 @@ from fedssd.core.round import Trained
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.runs.read import read_run
 
 QUICK: dict[str, Any] = {"data": "digits", "partition": "iid", "rounds": 3, "epochs": 1, "batch": 32, "auxiliary": 8}
 MODEL_BYTES = 6058 * 4
@@ -187,20 +188,20 @@ def test_a_round_s_line_says_whom_it_goes_without_and_why(engine: str, tmp_path:
     broken = parse_faults(faults, 10).members(0, 10)["nan"]
     assert finite(result)
     lost = 0
-    for line in map(json.loads, (out / "rounds.jsonl").read_text().splitlines()[1:]):
-        dropped = {int(client): why for client, why in line["dropped"].items()}
-        assert line["clients"] == list(range(10))
+    for line in read_run(out).rounds:
+        dropped = line.dropped
+        assert line.clients == tuple(range(10))
         assert set(broken) <= set(dropped)
         assert all(("NaN" in why) == (c in broken) or why == "no reply: lost" for c, why in dropped.items())
         absent = sum(why == "no reply: lost" for why in dropped.values())
-        assert line["bytes_up"] == (10 - absent) * MODEL_BYTES  # the refused did travel, the lost did not
-        assert line["bytes_down"] == 10 * MODEL_BYTES
-        assert set(line["local"]["acc"]) == {str(c) for c in range(10) if c not in dropped}
-        mean = sum(line["local"]["acc"].values()) / (10 - len(dropped))
-        assert math.isclose(line["local"]["acc_mean"], mean)
+        assert line.bytes_up == (10 - absent) * MODEL_BYTES  # the refused did travel, the lost did not
+        assert line.bytes_down == 10 * MODEL_BYTES
+        assert set(line.client_accuracy) == {c for c in range(10) if c not in dropped}
+        mean = sum(line.client_accuracy.values()) / (10 - len(dropped))
+        assert math.isclose(line.local_accuracy, mean)
         lost += absent
     assert lost > 0
-    assert result.summary["dropped"] == sum(len(line["dropped"]) for line in result.rounds)
+    assert result.summary.dropped == sum(len(line.dropped) for line in result.rounds)
     assert any("goes on without client" in note for note in said)
 
 
@@ -208,8 +209,8 @@ def test_silent_clients_are_as_good_as_absent() -> None:
     """The mean over the six others, to rounding; and both engines agree on who is missing."""
     keys = {**QUICK, "precision": "fp64", "faults": "silent=4"}
     one, two = (fedssd.run("fedssd", **keys, engine=engine) for engine in ("reference", "vectorised"))
-    assert [line["dropped"] for line in one.rounds] == [line["dropped"] for line in two.rounds]
-    assert set(one.rounds[0]["dropped"].values()) == {"no reply: silent"}
+    assert [line.dropped for line in one.rounds] == [line.dropped for line in two.rounds]
+    assert set(one.rounds[0].dropped.values()) == {"no reply: silent"}
     for a, b in zip(tree.leaves(one.weights), tree.leaves(two.weights), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
@@ -222,10 +223,10 @@ def test_runs_side_by_side_lose_their_own_replies() -> None:
     together = run_together(recipes, [None, None])
     for recipe, result in zip(recipes, together, strict=True):
         alone = run_recipe(recipe)
-        assert [line["dropped"] for line in alone.rounds] == [line["dropped"] for line in result.rounds]
+        assert [line.dropped for line in alone.rounds] == [line.dropped for line in result.rounds]
         for a, b in zip(tree.leaves(alone.weights), tree.leaves(result.weights), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
-    assert together[0].rounds[0]["dropped"] != together[1].rounds[0]["dropped"]
+    assert together[0].rounds[0].dropped != together[1].rounds[0].dropped
 
 
 @pytest.mark.parametrize(
@@ -240,11 +241,11 @@ def test_a_round_without_anybody_is_marked(faults: str, mark: str, diverged: boo
     for a, b in zip(tree.leaves(result.weights), tree.leaves(assemble(first).weights), strict=True):
         assert torch.equal(a, b)
     for line in result.rounds:
-        assert line["unchanged"] == mark
-        assert len(line["dropped"]) == 10
-        assert "local" not in line
-    assert result.summary["unchanged_rounds"] == 3
-    assert ("diverged" in result.summary) is diverged
+        assert line.unchanged == mark
+        assert len(line.dropped) == 10
+        assert line.local_accuracy is None
+    assert result.summary.unchanged_rounds == 3
+    assert (result.summary.diverged is not None) is diverged
     assert any("stays" in note for note in said)
 
 
@@ -267,8 +268,8 @@ def test_a_norm_limit_drops_scaled_updates() -> None:
     result = fedssd.run("fedavg", **QUICK, faults="scale=2x1000", norm_limit=20)
     scaled = {str(client) for client in parse_faults("scale=2x1000", 10).members(0, 10)["scale"]}
     for line in result.rounds:
-        assert set(line["dropped"]) == scaled
-        assert all("times the cohort's median" in why for why in line["dropped"].values())
+        assert {str(client) for client in line.dropped} == scaled
+        assert all("times the cohort's median" in why for why in line.dropped.values())
 
 
 @pytest.mark.parametrize("method", ["fd", "fedmd", "cronus"])
@@ -277,8 +278,8 @@ def test_a_norm_limit_drops_scaled_reports_where_no_weights_travel(method: str, 
     result = fedssd.run(method, **QUICK, model=model, faults="scale=2x1000", norm_limit=20)
     scaled = {str(client) for client in parse_faults("scale=2x1000", 10).members(0, 10)["scale"]}
     for line in result.rounds:
-        assert set(line["dropped"]) == scaled
-        assert all(why.startswith("its report has norm") for why in line["dropped"].values())
+        assert {str(client) for client in line.dropped} == scaled
+        assert all(why.startswith("its report has norm") for why in line.dropped.values())
 
 
 def test_a_deadline_goes_by_the_whole_cohort_whatever_models_it_has() -> None:
@@ -296,15 +297,16 @@ def test_a_deadline_goes_by_the_whole_cohort_whatever_models_it_has() -> None:
     keys: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch": 10, "auxiliary": 0, "faults": "deadline=2"}
     result = fedssd.run("fd", model="mlp,cnn-small", clients=clients, test=(images[first:], labels[first:]), **keys)
     (line,) = result.rounds
-    assert set(line["dropped"]) == {"1", "3"}
-    assert line["dropped"]["3"] == "late: 2.67 times the median time, deadline 2"
+    assert set(line.dropped) == {1, 3}
+    assert line.dropped[3] == "late: 2.67 times the median time, deadline 2"
 
 
 def test_fedavg_without_the_guard_ends_as_nan_and_with_it_does_not() -> None:
     keys = {**QUICK, "faults": "nan=2,flip=2x10"}
     without = fedssd.run("fedavg", **keys, on_bad_update="keep")
     assert all(bool(torch.isnan(leaf).all()) for leaf in tree.leaves(without.weights))
-    assert without.summary["final"]["loss"] is None
+    assert without.summary.loss is not None
+    assert math.isnan(without.summary.loss)
     assert finite(fedssd.run("fedavg", **keys, server="median"))
 
 
@@ -327,4 +329,4 @@ def test_every_server_half_works_with_whoever_is_left(server: str) -> None:
     local = "fedssd" if SERVERS[server].moves_units else "fedssd+fedcurv"
     result = fedssd.run(local, **QUICK, server=server, faults="drop=0.8", seed=1, options=short)
     assert finite(result)
-    assert min(10 - len(line["dropped"]) for line in result.rounds) <= 1
+    assert min(10 - len(line.dropped) for line in result.rounds) <= 1

@@ -11,7 +11,8 @@ import pytest
 
 from fedssd.experiment.report.figure_pictures import by_class, confusion, forgetting
 from fedssd.experiment.report.shaded_grids import LEFT, PANEL, TOP, split_picture
-from fedssd.reports.records import Record, read
+from fedssd.runs.read import read_run
+from fedssd.simulation.result import Result
 
 Write = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,10 +22,10 @@ def marks(svg: str, kind: str, style: str = "") -> list[ElementTree.Element]:
     return [one for one in ElementTree.fromstring(svg).iter(f"{SVG}{kind}") if style in (one.get("class") or "")]
 
 
-def titled(titles: list[str], tmp_path: Path, write_run: Write) -> list[tuple[str, Record]]:
+def titled(titles: list[str], tmp_path: Path, write_run: Write) -> list[tuple[str, Result]]:
     """FedAvg in each setting, on two seeds; locals know half of what the global model does."""
     return [
-        (title, read(write_run(tmp_path / f"{title}-{seed}", "fedavg", seed, [0.2, 0.4 + 0.2 * seed])))
+        (title, read_run(write_run(tmp_path / f"{title}-{seed}", "fedavg", seed, [0.2, 0.4 + 0.2 * seed])))
         for title in titles
         for seed in (0, 1)
     ]
@@ -43,10 +44,11 @@ def test_forgetting_has_a_dot_a_round_and_a_line_a_setting(tmp_path: Path, write
     assert "(digits)" in svg
 
 
-def with_client_0(runs: list[tuple[str, Record]]) -> list[tuple[str, Record]]:
+def with_client_0(runs: list[tuple[str, Result]]) -> list[tuple[str, Result]]:
     """Whose client 0 knows nothing of the first class and all of the second."""
-    known = {"client_0": {"class_acc": [0.0, 1.0]}}
-    return [(title, replace(run, rounds=[{**line, **known} for line in run.rounds])) for title, run in runs]
+    known = (0.0, 1.0)
+    alike = [tuple(replace(one, client_0_class_accuracy=known) for one in run.rounds) for _, run in runs]
+    return [(title, replace(run, rounds=rounds)) for (title, run), rounds in zip(runs, alike, strict=True)]
 
 
 def test_classes_are_shaded_by_their_mean_accuracy(tmp_path: Path, write_run: Write) -> None:
@@ -75,9 +77,9 @@ def test_confusion_has_what_is_held_what_was_sent_and_what_was_made_of_it(tmp_pa
     runs = []
     for method in ("fedavg", "fedssd"):
         seen = {"confusion": {"global": sent, "local": {"8": after}}}
-        run = read(write_run(tmp_path / method, method, 0, [0.5, 0.6], **seen))
-        run.header["counts"] = [[9, 9]] * 8 + [[2, 6]]
-        runs.append(("iid", run))
+        run = read_run(write_run(tmp_path / method, method, 0, [0.5, 0.6], **seen))
+        counts = [[9, 9]] * 8 + [[2, 6]]
+        runs.append(("iid", replace(run, provenance={**run.provenance, "counts": counts})))
     svg = confusion(runs)
     titles = [one.text for one in marks(svg, "text", "panel")]
     assert titles == ["client 8 holds", "the global model", "FedAvg: client 8", "FedSSD: client 8"]
@@ -96,6 +98,6 @@ def test_confusion_has_what_is_held_what_was_sent_and_what_was_made_of_it(tmp_pa
 
 
 def test_runs_that_hold_nothing_of_it_have_no_picture(tmp_path: Path, write_run: Write) -> None:
-    run = read(write_run(tmp_path / "one", "fedavg", 0, [0.5]))
+    run = read_run(write_run(tmp_path / "one", "fedavg", 0, [0.5]))
     assert confusion([("iid", run)]) == ""
     assert forgetting([]) == by_class([]) == confusion([]) == ""

@@ -176,7 +176,7 @@ def test_the_server_half_is_named_when_it_lacks_its_auxiliary_set() -> None:
 
 def test_two_distilling_parts_are_both_recorded() -> None:
     line = fedssd.run("fedssd+fedcad", **{**QUICK, "rounds": 1}).rounds[-1]
-    assert {"weight", "active", "fedcad weight", "fedcad active", "ratio"} == set(line["distillation"])
+    assert {"weight", "active", "fedcad weight", "fedcad active", "ratio"} == set(line.distillation)
 
 
 def test_half_precision_counts_exactly() -> None:
@@ -186,4 +186,4 @@ def test_half_precision_counts_exactly() -> None:
 
 
 def test_halves_of_a_client_are_rounded_up() -> None:
-    assert len(fedssd.run("fedavg", **QUICK, participation=0.25).rounds[0]["clients"]) == 3
+    assert len(fedssd.run("fedavg", **QUICK, participation=0.25).rounds[0].clients) == 3

@@ -17,7 +17,7 @@ from fedssd.experiment.report.study import Page
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS
-from fedssd.reports.records import read
+from fedssd.runs.read import read_run
 
 pytestmark = pytest.mark.quick
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.quick
 def test_the_mechanism_is_what_the_rounds_recorded(tmp_path: Path, write_run: Callable[..., Path]) -> None:
     more = {"distillation": {"weight": 0.2, "active": 0.5, "ratio": 0.01}, "forgetting": 0.3, "drift": 4.0}
     runs = {
-        "fedavg": [read(write_run(tmp_path / "a", "fedavg", 0, [0.5, 0.6], forgetting=0.1, drift=3.0))],
-        "fedssd": [read(write_run(tmp_path / f"s{n}", "fedssd", n, [0.5, 0.6 + n / 10], **more)) for n in (0, 1)],
+        "fedavg": [read_run(write_run(tmp_path / "a", "fedavg", 0, [0.5, 0.6], forgetting=0.1, drift=3.0))],
+        "fedssd": [read_run(write_run(tmp_path / f"s{n}", "fedssd", n, [0.5, 0.6 + n / 10], **more)) for n in (0, 1)],
     }
     ends = {title: mechanism.at_the_end(runs["fedssd"], measure) for title, measure in mechanism.MEASURES.items()}
     # the global model: 60 and 70 %, and so its worst class; the clients' models half of that

@@ -42,11 +42,11 @@ def test_a_bad_reply_is_left_out_with_its_reason(fault: str, tmp_path: Path) -> 
     lab = Lab(tmp_path, method="fedavg")
     lab.spoil(1, 2, change)
     lines = lab.run(most_samples=10_000).rounds
-    assert all(line["clients"] == [0, 1, 2] for line in lines)
-    assert list(lines[1]["local"]["acc"]) == ["0", "2"]
-    assert list(lines[1]["dropped"]) == ["1"]
-    assert reason in lines[1]["dropped"]["1"]
-    assert lines[0]["dropped"] == lines[2]["dropped"] == {}
+    assert all(line.clients == (0, 1, 2) for line in lines)
+    assert list(lines[1].client_accuracy) == [0, 2]
+    assert list(lines[1].dropped) == [1]
+    assert reason in lines[1].dropped[1]
+    assert lines[0].dropped == lines[2].dropped == {}
 
 
 def test_a_bad_reply_can_stop_the_run(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_an_update_far_out_is_left_out(tmp_path: Path) -> None:
     lab = Lab(tmp_path, method="fedavg", norm_limit=5.0)
     lab.spoil(1, 2, lambda reply: replace_arrays(reply, lambda values: values + 1))
     lines = lab.run().rounds
-    assert list(lines[1]["dropped"]) == ["1"]
-    assert "times the cohort's median" in lines[1]["dropped"]["1"]
+    assert list(lines[1].dropped) == [1]
+    assert "times the cohort's median" in lines[1].dropped[1]
 
 
 def failing_in_training(lab: Lab, client: int, why: str) -> None:
@@ -81,8 +81,8 @@ def test_a_node_that_raises_is_left_out(tmp_path: Path) -> None:
     lab = Lab(tmp_path, method="fedavg", rounds=1)
     failing_in_training(lab, 2, "out of memory")
     (line,) = lab.run().rounds
-    assert list(line["local"]["acc"]) == ["0", "1"]
-    assert "out of memory" in line["dropped"]["2"]
+    assert list(line.client_accuracy) == [0, 1]
+    assert "out of memory" in line.dropped[2]
 
 
 def test_what_a_node_says_can_neither_forge_nor_flood_the_log(
@@ -93,7 +93,7 @@ def test_what_a_node_says_can_neither_forge_nor_flood_the_log(
     lab = Lab(tmp_path, method="fedavg", rounds=1)
     failing_in_training(lab, 2, said + "x" * 1_000_000)
     (line,) = lab.run().rounds
-    why = line["dropped"]["2"]
+    why = line.dropped[2]
     assert "</script><b>xxx" in why
     assert why.isprintable()
     assert len(why) == LONGEST_REASON
@@ -113,8 +113,8 @@ def test_a_false_claim_of_time_does_not_reach_the_record(claim: float, tmp_path:
     lab = Lab(tmp_path, method="fedavg", rounds=1)
     lab.spoil(1, 1, lambda reply: with_metric(reply, "seconds", claim))
     (line,) = lab.run().rounds
-    assert line["dropped"] == {}
-    assert 0 <= line["seconds"]["local"] <= line["seconds"]["train"]
+    assert line.dropped == {}
+    assert 0 <= line.seconds["local"] <= line.seconds["train"]
 
 
 def test_a_round_without_a_sound_reply_changes_nothing(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_round_without_a_sound_reply_changes_nothing(tmp_path: Path) -> None:
     lab.grid.tamper = lambda round_, node, reply: None if round_ == 2 else reply
     both = lab.run()
     alone = Lab(tmp_path / "alone", method="scaffold", rounds=1).run()
-    assert both.rounds[1]["unchanged"] == "lost"
+    assert both.rounds[1].unchanged == "lost"
     assert same(both, alone)
 
 
@@ -131,7 +131,7 @@ def test_two_nodes_cannot_be_one_client(tmp_path: Path, capsys: pytest.CaptureFi
     first, second = list(lab.grid.nodes)[:2]
     lab.grid.nodes[second].context.node_config["partition-id"] = lab.client(first)
     (line,) = lab.run(min_nodes=2).rounds
-    assert len(line["local"]["acc"]) == 2
+    assert len(line.client_accuracy) == 2
     assert f"it calls itself client {lab.client(first)}, which node" in capsys.readouterr().out
 
 
@@ -140,7 +140,7 @@ def test_an_unfit_node_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     node = next(iter(lab.grid.nodes))
     lab.grid.nodes[node].context.node_config["data-path"] = str(tmp_path / "nowhere.npz")
     (line,) = lab.run(min_nodes=2).rounds
-    assert line["dropped"] == {str(lab.client(node)): "not connected"}
+    assert line.dropped == {lab.client(node): "not connected"}
     assert f"node {node} cannot take part" in capsys.readouterr().out
 
 

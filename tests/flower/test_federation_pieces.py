@@ -239,7 +239,7 @@ def test_the_audit_counts_what_a_round_records(method: str, capsys: pytest.Captu
         for way in ("up", "down")
     }
     (line,) = fedssd.run(method, **given).rounds
-    assert (3 * tensors["up"], 3 * tensors["down"]) == (line["bytes_up"], line["bytes_down"])
+    assert (3 * tensors["up"], 3 * tensors["down"]) == (line.bytes_up, line.bytes_down)
 
 
 def test_the_audit_names_everything_a_message_holds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ def test_a_message_that_expired_was_not_answered_in_time(deadline: float, why: s
     lab = Lab(tmp_path, method="fedavg", rounds=1)  # whose three clients train for longer than a millisecond
     lab.spoil(1, 1, lambda reply: Message(Error(3, "Message Unavailable"), reply_to=lab.grid.sent[-1]))
     (line,) = lab.run(round_timeout=deadline).rounds
-    assert line["dropped"] == {"1": why}
+    assert line.dropped == {1: why}
 
 
 @pytest.mark.parametrize("lost", ["train", "query"])
@@ -45,7 +45,7 @@ def test_a_message_that_got_lost_is_sent_again(
     ours = lab.run(round_timeout=30.0, wait=30.0)
     node = next(node for node in lab.grid.nodes if lab.client(node) == 1)
     assert f"fedssd: the message to node {node} got lost and is sent again\n" in capsys.readouterr().out
-    assert all(line["dropped"] == {} for line in ours.rounds)
+    assert all(line.dropped == {} for line in ours.rounds)
     assert same(ours, run_recipe(lab.recipe))
 
 
@@ -84,7 +84,7 @@ def test_only_the_first_reply_to_a_message_of_ours_counts(tmp_path: Path) -> Non
 
     lab.grid.pull_messages = several  # type: ignore[method-assign]
     ours = lab.run()
-    assert all(line["dropped"] == {} for line in ours.rounds)
+    assert all(line.dropped == {} for line in ours.rounds)
     assert same(ours, run_recipe(lab.recipe))
 
 
@@ -101,4 +101,4 @@ def test_a_superlink_that_fails_now_and_then_is_asked_again(tmp_path: Path) -> N
 
     lab.grid.pull_messages = locked  # type: ignore[method-assign]
     (line,) = lab.run().rounds
-    assert line["dropped"] == {}
+    assert line.dropped == {}

@@ -27,8 +27,8 @@ def test_a_refused_client_does_not_remember_the_round(method: str, tmp_path: Pat
     node = next(node for node in absent.grid.nodes if absent.client(node) == 1)
     sits_out(absent, node, 2)
     theirs = absent.run(min_nodes=2)
-    assert [list(line["dropped"]) for line in ours.rounds] == [list(line["dropped"]) for line in theirs.rounds]
-    assert list(ours.rounds[1]["dropped"]) == ["1"]
+    assert [list(line.dropped) for line in ours.rounds] == [list(line.dropped) for line in theirs.rounds]
+    assert list(ours.rounds[1].dropped) == [1]
     assert same(ours, theirs)
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_ended_is_resumed_to_the_same_weights(method: str, tmp_path: 
         lab.run()
     lab.grid = InProcessGrid(lab.nodes(), random.Random(3))  # nodes without anything in memory
     resumed = lab.run(resume=str(tmp_path / "run"))
-    assert [line["round"] for line in resumed.rounds] == [1, 2, 3, 4]
+    assert [line.number for line in resumed.rounds] == [1, 2, 3, 4]
     assert same(resumed, run_recipe(lab.recipe))
 
 

@@ -62,7 +62,7 @@ def test_updates_are_clipped(tmp_path: Path) -> None:
     result, distances = run(tmp_path, [fixedclipping_mod], wrap)
     assert len(distances) == 6
     assert distances == pytest.approx([NORM] * 6, rel=1e-3)  # training moves further than that, so all are at the bound
-    assert all(line["dropped"] == {} for line in result.rounds)
+    assert all(line.dropped == {} for line in result.rounds)
 
 
 def test_noise_of_the_server_is_in_the_next_round_and_the_record(tmp_path: Path) -> None:

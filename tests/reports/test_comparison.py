@@ -5,48 +5,47 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from fedssd.experiment.recipe import Recipe
 from fedssd.reports.charts import learning_curves, nice_ticks, spaced
 from fedssd.reports.comparison import (
     MEASURES,
     Comparison,
     Row,
     by_method,
-    first_reaching,
     outstanding,
     reached,
     tabulate,
 )
-from fedssd.reports.records import read
 from fedssd.reports.table import Table
+from fedssd.simulation.result import Result, Round, Summary
 
 pytestmark = pytest.mark.quick
 
 
-@dataclass(frozen=True)
-class Run:
-    rounds: list[dict[str, Any]]
-    summary: dict[str, Any]
-
-
-def run(method: str, seed: int, accuracies: list[float], local: float | None = 0.5, megabytes: float = 2) -> Run:
-    rounds: list[dict[str, Any]] = []
-    for number, accuracy in enumerate(accuracies, start=1):
-        line: dict[str, Any] = {"round": number, "global": {"acc": accuracy}}
-        rounds.append(line | ({} if local is None else {"local": {"acc_mean": local}}))
-    final: dict[str, Any] = {"acc": accuracies[-1]}
-    if local is not None:
-        final |= {"local_acc": local, "forgetting": accuracies[-1] - local}
-    best = max(accuracies)
-    summary = {"method": method, "seed": seed, "final": final, "best": {"acc": best}}
-    return Run(rounds, summary | {"bytes_up": megabytes * 1e6, "bytes_down": 2 * megabytes * 1e6})
+def run(method: str, seed: int, accuracies: list[float], local: float | None = 0.5, megabytes: float = 2) -> Result:
+    rounds = tuple(
+        Round(number, 0, 0, accuracy=accuracy, local_accuracy=local)
+        for number, accuracy in enumerate(accuracies, start=1)
+    )
+    summary = Summary(
+        method=method,
+        seed=seed,
+        rounds=len(rounds),
+        of_rounds=len(rounds),
+        bytes_up=int(megabytes * 1e6),
+        bytes_down=int(2 * megabytes * 1e6),
+        accuracy=accuracies[-1],
+        local_accuracy=local,
+        forgetting=None if local is None else accuracies[-1] - local,
+        best_accuracy=max(accuracies),
+    )
+    return Result(Recipe(method="fedavg"), rounds, summary)
 
 
 RESULTS = [
@@ -57,7 +56,6 @@ RESULTS = [
     run("moon", 0, [0.50, 0.71, 0.69], megabytes=3),  # reaches 0.70 in round 2
     run("moon", 1, [0.50, 0.60, 0.73], megabytes=3),  # never reaches 0.74
 ]
-RESULTS_FOLDER = Path(__file__).parents[2] / "results"
 MEASURE = {measure.key: measure for measure in MEASURES}
 
 
@@ -100,7 +98,7 @@ def test_of_rounds_nobody_stands_out_whose_median_is_not_the_least() -> None:
 def test_what_three_seeds_do_not_tell_from_chance_does_not_stand_out() -> None:
     """Student's t of two degrees is 4.3027 standard errors, and of gains that rise by 0.01 that is 0.0248."""
 
-    def gaining(*gains: float) -> list[Run]:
+    def gaining(*gains: float) -> list[Result]:
         plain = [run("fedavg", seed, [0.7]) for seed in range(3)]
         return plain + [run("fedssd", seed, [0.7 + gain]) for seed, gain in enumerate(gains)]
 
@@ -266,7 +264,7 @@ def test_gains_are_over_the_fedavg_that_is_named_for_the_line() -> None:
 def test_updates_left_out_are_counted_by_method() -> None:
     runs = [*RESULTS, run("krum", 0, [0.5]), run("krum", 1, [0.5])]
     for one, number in zip(runs[-2:], (4, 3), strict=True):
-        one.summary["dropped"] = number
+        runs[runs.index(one)] = replace(one, summary=replace(one.summary, dropped=number))
     assert tabulate(runs).notes[-1] == "updates that did not go into the average: krum 7"
     assert not any("average" in line for line in tabulate(RESULTS).notes)
 
@@ -277,22 +275,10 @@ def test_no_gap_is_not_minus_nothing() -> None:
 
 
 def test_rounds_without_evaluation_are_passed_over() -> None:
-    assert first_reaching([{"round": 1}, {"round": 2, "global": {"acc": 0.9}}], 0.8) == 2
-    assert first_reaching([{"round": 1}], 0.0) is None
-
-
-@pytest.mark.parametrize("file", sorted(RESULTS_FOLDER.rglob("table.csv")), ids=lambda file: file.parent.name)
-def test_a_committed_table_is_that_of_the_runs_beside_it(file: Path) -> None:
-    """A run's folder is named after its row and its seed; benchmarks/ has what writes the tables again."""
-    found = []
-    for summary in file.parent.glob("*/summary.json"):
-        record, row = read(summary.parent), summary.parent.name.rpartition("-")[0].replace("-with-", " × ")
-        found.append(Run(record.rounds, {**record.summary, "method": row}))
-    again = tabulate(found)
-    assert sorted(again.csv().splitlines()) == sorted(file.read_text(encoding="utf-8").splitlines())
-    *_, written = file.with_suffix(".md").read_text(encoding="utf-8").splitlines()
-    *_, told = again.markdown().splitlines()
-    assert written == told
+    one = run("fedavg", 0, [0.1, 0.9])
+    unseen = replace(one.rounds[0], accuracy=None)
+    assert replace(one, rounds=(unseen, one.rounds[1])).rounds_to(0.8) == 2
+    assert replace(one, rounds=(unseen,)).rounds_to(0.0) is None
 
 
 def elements(svg: str, kind: str, style: str) -> list[ElementTree.Element]:

@@ -13,8 +13,8 @@ from fedssd.methods.registry import LOCALS
 from fedssd.reports.grouping import HEADED
 from fedssd.reports.html import LARGEST, report, write_report
 from fedssd.reports.page import setting_content
-from fedssd.reports.records import collect
 from fedssd.reports.settings import once_per_seed, settings
+from fedssd.runs.read import collect
 
 pytestmark = pytest.mark.quick
 Write = Callable[..., Path]
@@ -25,7 +25,7 @@ def test_runs_of_one_task_stand_side_by_side(tmp_path: Path, write_run: Write) -
     write_run(tmp_path / "b", "fedavg", 0, [0.5])
     write_run(tmp_path / "c", "fedavg", 0, [0.5], {"partition": "classes:2"})
     first, second = settings(collect([tmp_path]))
-    assert [record.summary["method"] for record in first.records] == ["fedavg", "fedssd"]  # FedAvg leads
+    assert [record.summary.method for record in first.records] == ["fedavg", "fedssd"]  # FedAvg leads
     assert (first.name, second.name) == ("digits, iid", "digits, classes:2")
 
 
@@ -33,7 +33,7 @@ def test_what_differs_within_a_method_names_its_lines(tmp_path: Path, write_run:
     for number, alpha in enumerate((0.01, 0.1)):
         write_run(tmp_path / f"{number}", "kl", 0, [0.5], {"options": {"kl": {"alpha": alpha, "temperature": 1.0}}})
     (setting,) = settings(collect([tmp_path]))
-    assert [record.summary["method"] for record in setting.records] == ["kl alpha=0.01", "kl alpha=0.1"]
+    assert [record.summary.method for record in setting.records] == ["kl alpha=0.01", "kl alpha=0.1"]
 
 
 def test_curves_are_means_over_seeds_in_hundredths_of_a_percent(tmp_path: Path, write_run: Write) -> None:
@@ -116,7 +116,7 @@ def test_only_what_changes_the_numbers_names_a_line(tmp_path: Path, write_run: W
     write_run(tmp_path / "b", "fedavg", 1, [0.5], {"kernels": "off", "engine": "reference", "on_bad_update": "drop"})
     write_run(tmp_path / "c", "fedavg", 2, [0.5], {"checkpoint_every": "5", "deterministic": True})
     (setting,) = settings(collect([tmp_path]))
-    assert {record.summary["method"] for record in setting.records} == {"fedavg"}
+    assert {record.summary.method for record in setting.records} == {"fedavg"}
 
 
 def test_the_server_half_is_part_of_a_line_s_name(tmp_path: Path, write_run: Write) -> None:
@@ -136,7 +136,7 @@ def test_the_server_half_is_part_of_a_line_s_name(tmp_path: Path, write_run: Wri
         "clipping bound=2",
         "fedprox × fednova",
     ]
-    assert [record.summary["method"] for record in setting.records] == found
+    assert [record.summary.method for record in setting.records] == found
     assert setting_content(setting)["methods"][1]["name"] == "Calm"
 
 
@@ -227,22 +227,22 @@ def test_confusion_before_is_what_the_clients_were_sent(tmp_path: Path, write_ru
 
 def test_a_run_records_what_the_page_needs(real_runs: Path) -> None:
     """Counts add up to the training samples, a confusion matrix to the test set, and its diagonal is the accuracy."""
-    found = next(record for record in collect([real_runs / "first"]) if record.summary["method"] == "fedssd")
-    assert len(found.header["counts"]) == 10
-    assert len(found.header["classes"]) == 10
+    found = next(record for record in collect([real_runs / "first"]) if record.summary.method == "fedssd")
+    assert len(found.provenance["counts"]) == 10
+    assert len(found.provenance["classes"]) == 10
     split = json.loads((found.folder / "partition.json").read_text())
-    assert [sum(row) for row in found.header["counts"]] == [len(rows) for rows in split["clients"]]
+    assert [sum(row) for row in found.provenance["counts"]] == [len(rows) for rows in split["clients"]]
     last = found.rounds[-1]
     for matrix, accuracy, by_class in (
-        (last["confusion"]["global"], last["global"]["acc"], last["global"]["class_acc"]),
-        (last["confusion"]["local"]["0"], last["local"]["acc"]["0"], last["client_0"]["class_acc"]),
+        (last.confusion, last.accuracy, last.class_accuracy),
+        (last.client_confusion[0], last.client_accuracy[0], last.client_0_class_accuracy),
     ):
         total, right = sum(map(sum, matrix)), sum(row[k] for k, row in enumerate(matrix))
         assert right / total == pytest.approx(accuracy)
-        assert [round(row[k] / sum(row), 4) for k, row in enumerate(matrix)] == by_class
-    assert "confusion" not in found.rounds[0]
-    assert "local" not in found.rounds[1]["confusion"]
-    assert "client_0" in found.rounds[0]
+        assert [round(row[k] / sum(row), 4) for k, row in enumerate(matrix)] == list(by_class)
+    assert not found.rounds[0].confusion
+    assert not found.rounds[1].client_confusion
+    assert found.rounds[0].client_0_class_accuracy
 
 
 def test_a_large_report_keeps_fewer_rounds_of_matrices_and_all_of_the_curves(tmp_path: Path, write_run: Write) -> None:

@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from fedssd.cli import main
-from fedssd.reports.records import look
-from fedssd.runs.read import HEADER, ROUND, SUMMARY, is_finished
+from fedssd.runs.read import is_finished, look
 from fedssd.sweeps.cache import finished_cells
 
 Write = Callable[..., Path]
 Captured = pytest.CaptureFixture[str]
 MATRIX = [[0.5, 0.5], [0.5, 0.5]]
 CURVE = [0.1, 0.2, 0.3, 0.4]
+NEEDED = {
+    "header": ("fedssd", "recipe_hash", "split_hash"),
+    "round": ("round", "bytes_up", "bytes_down"),
+    "summary": ("method", "seed", "rounds", "of_rounds", "bytes_up", "bytes_down"),
+}
 HERE = {0: " line 1, its header,", 1: " line 2", 4: " line 5"}
 
 
@@ -99,7 +103,7 @@ def test_a_damaged_run_is_named_and_left_out(damage: str, tmp_path: Path, write_
     assert capsys.readouterr().err.startswith(f"left out: {run}/{said}")
     assert main(["report", str(whole.parent), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["damaged"] == [str(run)]
-    assert [record.folder.name for record in look([whole.parent]).records] == ["whole"]
+    assert [record.folder.name for record in look([whole.parent]).results] == ["whole"]
     assert is_finished(whole)
     assert not is_finished(run)
     assert list(finished_cells([whole.parent]).values()) == [whole]
@@ -119,7 +123,7 @@ def test_an_interrupted_run_is_whole_as_far_as_it_came(tmp_path: Path, write_run
     """Two of nine rounds, and the beginning of a third; evaluated, say, every second one."""
     run = write_run(tmp_path / "a", "fedavg", 0, [0.1, 0.2], {"rounds": 9, "evaluate_every": 2})
     header, first, second = (run / "rounds.jsonl").read_text().splitlines()
-    poor = {key: value for key, value in json.loads(first).items() if key in ROUND}
+    poor = {key: value for key, value in json.loads(first).items() if key in NEEDED["round"]}
     (run / "rounds.jsonl").write_text("\n".join([header, json.dumps(poor), second, '{"round": 3, "glo']))
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().err == ""
@@ -148,9 +152,9 @@ def mutations(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((key, {**content, key: {**value, inner: other}}) for other in (None, "else", [1], {}))
 
 
-@pytest.mark.parametrize(("place", "shape"), [(0, HEADER), (1, ROUND), (4, ROUND), ("summary", SUMMARY)])
+@pytest.mark.parametrize(("place", "kind"), [(0, "header"), (1, "round"), (4, "round"), ("summary", "summary")])
 def test_whatever_is_in_a_file_is_no_traceback(
-    place: int | str, shape: dict[str, Any], tmp_path: Path, write_run: Write, capsys: Captured
+    place: int | str, kind: str, tmp_path: Path, write_run: Write, capsys: Captured
 ) -> None:
     more = {"confusion": {"global": [[1, 0], [0, 1]]}, "client_0": {"class_acc": [0.1, 0.1]}}
     run = write_run(tmp_path / "a", "fedssd", 0, CURVE, **more, distillation={"weight": 0.5}, credibility=MATRIX)
@@ -165,5 +169,5 @@ def test_whatever_is_in_a_file_is_no_traceback(
         status = main(["report", str(run)])
         said = capsys.readouterr().err
         assert (status, said.count("\n")) in ((0, 0), (2, 1))
-        if key in shape and key not in changed:
+        if key in NEEDED[kind] and key not in changed:
             assert said == f"fedssd: {file}{HERE.get(place, '')} has no {key!r}\n"

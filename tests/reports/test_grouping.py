@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from fedssd.experiment.recipe import load_recipe
 from fedssd.reports.page import DRAWN, setting_content
-from fedssd.reports.records import collect
 from fedssd.reports.settings import Setting, settings
+from fedssd.runs.read import collect
 
 pytestmark = pytest.mark.quick
 BASE = {"m_max": 0.5, "floor": 0.1}
@@ -39,7 +40,7 @@ def ssd(recipe: Mapping[str, Any] | None = None, **options: Any) -> tuple[str, d
 
 
 def names(setting: Setting) -> list[str]:
-    return [record.summary["method"] for record in setting.records]
+    return [record.summary.method for record in setting.records]
 
 
 STUDY: Recipes = [
@@ -166,8 +167,8 @@ def test_at_first_each_method_s_plain_line_is_drawn_then_the_best(told: Callable
 def test_every_line_s_recipe_is_told_in_full(told: Callable[..., Setting]) -> None:
     setting = told(STUDY)
     for method in setting_content(setting)["methods"]:
-        run = next(record for record in setting.records if record.summary["method"] == method["id"])
-        assert method["recipe"] == (run.folder / "recipe.toml").read_text()
+        run = next(record for record in setting.records if record.summary.method == method["id"])
+        assert method["recipe"] == load_recipe(run.folder / "recipe.toml", {}).to_toml()
 
 
 def test_the_paper_s_methods_are_called_as_in_the_paper_with_what_departs(told: Callable[..., Setting]) -> None:

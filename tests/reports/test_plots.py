@@ -11,8 +11,8 @@ import pytest
 from fedssd.cli import main
 from fedssd.reports import plots
 from fedssd.reports.page import setting_content
-from fedssd.reports.records import collect
 from fedssd.reports.settings import settings
+from fedssd.runs.read import collect
 
 
 def test_figures_are_png_and_pdf_sized_for_a_column(real_runs: Path, tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from fedssd.cli import main
 from fedssd.errors import DamagedError, UserError
 from fedssd.reports.html import report
-from fedssd.reports.records import look
 from fedssd.runs import rules
 from fedssd.runs.archive import Packed, pack, read_pack, runs_below, write_pack
 from fedssd.runs.columns import to_columns, to_rounds
-from fedssd.runs.read import packed, read_files
+from fedssd.runs.read import look, packed, read_run
 from fedssd.sweeps.cache import finished_cells
 
 Write = Callable[..., Path]
@@ -113,14 +112,14 @@ def test_the_same_runs_are_the_same_bytes_also_when_read_and_written_again(
 
 
 def test_packed_runs_are_found_and_shown_as_their_folders_are(real_runs: Path, tmp_path: Path) -> None:
-    folders = {str(run.folder.relative_to(real_runs)): run.folder for run in look([real_runs]).records}
+    folders = {str(run.folder.relative_to(real_runs)): run.folder for run in look([real_runs]).results}
     pack_file = write_pack(
         {name: packed(folder, "all") for name, folder in folders.items()}, tmp_path / "all.runs.jsonl.gz"
     )
     assert [str(run.relative_to(pack_file)) for run in runs_below(tmp_path)] == sorted(folders)
-    there, here = look([real_runs]).records, look([pack_file]).records
-    assert [(one.recipe, one.header, one.rounds, one.summary) for one in here] == [
-        (one.recipe, one.header, one.rounds, one.summary) for one in there
+    there, here = look([real_runs]).results, look([pack_file]).results
+    assert [(one.recipe, one.provenance, one.rounds, one.summary) for one in here] == [
+        (one.recipe, one.provenance, one.rounds, one.summary) for one in there
     ]
     pages = [report(found).replace(f"{place.name}/", "") for found, place in ((there, real_runs), (here, pack_file))]
     assert pages[0] == pages[1]
@@ -128,7 +127,7 @@ def test_packed_runs_are_found_and_shown_as_their_folders_are(real_runs: Path, t
     assert keys[0] == keys[1]
     assert len(keys[0]) == len(folders)
     one = next(iter(runs_below(pack_file)))
-    assert [record.folder for record in look([one]).records] == [one]
+    assert [record.folder for record in look([one]).results] == [one]
 
 
 def test_the_report_of_a_pack(
@@ -217,7 +216,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "text as accuracy": (columns(global__acc=["a", "b"]), "fedavg-0 round 1 expects a number for 'global.acc'"),
     "too few values": (columns(global__acc=[0.5]), "fedavg-0 expects 2 values in column 'global.acc', got 1"),
     "no rounds": (columns(round=None), "fedavg-0 expects a list of rounds in column 'round'"),
-    "other rounds": (columns(round=[1, 3]), "fedavg-0 has round 3, where 2 belongs"),
+    "other rounds": (columns(round=[1, 3]), "fedavg-0 round 2 is round 3, where 2 belongs"),
     "fewer rounds": (columns(round=[1], global__acc=[0.1]), "fedavg-0 "),
     "a value of no round": (
         columns(drift={"round": [7], "value": [1]}),
@@ -237,7 +236,7 @@ def test_what_does_not_fit_together_is_one_line(
 ) -> None:
     rewrite(small, change)
     with pytest.raises(DamagedError, match=r"some\.runs\.jsonl\.gz") as caught:
-        read_files(small / "fedavg-0")
+        read_run(small / "fedavg-0")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -255,7 +254,7 @@ def test_what_is_no_pack_is_one_line(tmp_path: Path, small: Path) -> None:
         with pytest.raises(DamagedError, match=said):
             read_pack(other)
     with pytest.raises(DamagedError, match="has no run fedavg-7"):
-        read_files(small / "fedavg-7")
+        read_run(small / "fedavg-7")
 
 
 def test_what_cannot_be_packed_is_one_line(tmp_path: Path, write_run: Write) -> None:
@@ -282,7 +281,7 @@ def test_a_method_in_a_file_is_not_loaded_because_a_pack_names_it(tmp_path: Path
     run = packed(write_run(tmp_path / "run", f"{tmp_path / 'evil.py'}:Evil", 0, [0.5]))
     file = write_pack({"a": run}, tmp_path / "a.runs.jsonl.gz")
     assert finished_cells([file]) == {}
-    assert look([file]).records[0].summary["method"].endswith("evil.py:Evil")
+    assert look([file]).results[0].summary.method.endswith("evil.py:Evil")
 
 
 def test_runs_of_older_rules_hold_where_no_change_moved_their_numbers(

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.experiment.recipe import Recipe, merge
 from fedssd.runs.archive import packs_below, read_pack
-from fedssd.runs.read import is_finished, read_files
+from fedssd.runs.read import is_finished, read_run
 from fedssd.runs.rules import still_valid
 
 ROOT = Path(__file__).parents[2]
@@ -20,19 +19,16 @@ ROUNDS_ALONE = {"cifar10-kernels-off.runs.jsonl.gz", "fedssd-one-run.runs.jsonl.
 @pytest.mark.parametrize("file", PACKS, ids=lambda file: file.name.partition(".")[0])
 def test_every_run_is_whole_and_ends_as_its_summary_says(file: Path) -> None:
     for name, packed in read_pack(file).items():
-        run = read_files(file / name)
-        assert packed.header["recipe_hash"] == run.summary["recipe_hash"]
-        assert still_valid(run.header, merge(Recipe(), run.recipe, name))
+        run = read_run(file / name)
+        assert packed.header["recipe_hash"] == run.summary.recipe_hash
+        assert still_valid(run.provenance, run.recipe)
         assert is_finished(file / name) == (file.name not in ROUNDS_ALONE)
-        if "final" in run.summary:
-            final, best, measured = run.summary["final"], run.summary["best"], [x["global"]["acc"] for x in run.rounds]
-            assert (measured[-1], max(measured), measured[best["round"] - 1]) == (
-                final["acc"],
-                best["acc"],
-                best["acc"],
-            )
-            assert run.rounds[-1].get("forgetting") == final.get("forgetting")
-        assert sum(line["bytes_up"] for line in run.rounds) == run.summary["bytes_up"]
+        measured = [one.accuracy for one in run.rounds]
+        if (ended := run.summary).accuracy is not None:
+            assert (measured[-1], max(measured)) == (ended.accuracy, ended.best_accuracy)
+            assert measured[(ended.best_round or 0) - 1] == ended.best_accuracy
+            assert run.rounds[-1].forgetting == ended.forgetting
+        assert sum(one.bytes_up for one in run.rounds) == ended.bytes_up
 
 
 def test_bench_has_its_rivals_where_fedssd_is_installed() -> None:

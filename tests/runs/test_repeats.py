@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedssd.experiment.report.method_numbers import lines_of
-from fedssd.runs.repeats import newest_last
+from fedssd.runs.read import newest_last
 from fedssd.sweeps.cache import finished_cells, finished_runs
 
 pytestmark = pytest.mark.quick

@@ -112,7 +112,7 @@ def test_a_damaged_run_of_a_comparison_is_no_finished_one(tmp_path: Path, capsys
     assert "left out" not in capsys.readouterr().err
     again = [json.loads(line) for line in record.read_text().splitlines()[1:]]
     before = [json.loads(line) for line in whole.splitlines()[1:]]
-    assert [line["global"] for line in again] == [line["global"] for line in before]
+    assert [line.accuracy for line in again] == [line.accuracy for line in before]
 
 
 def test_a_comparison_whose_method_has_changed_does_not_go_on(
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_has_come_to_nothing_until_it_ends() -> None:
     there: list[bool] = []
 
     def listen(event: Event) -> None:
-        if event.line is not None:
+        if event.round is not None:
             there.append((Path("longer") / "summary.json").exists())
 
     fedssd.run("scaffold", **KEYS, rounds=4, out="longer", resume=True, listen=listen)
@@ -289,7 +289,7 @@ def test_the_record_says_which_commit_ran() -> None:
     folder = interrupted("stopped", rounds=1)
     header = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
     assert header["commit"] == source_commit()
-    assert fedssd.run("scaffold", **KEYS, rounds=2, out=folder, resume=True).rounds[-1]["round"] == 2
+    assert fedssd.run("scaffold", **KEYS, rounds=2, out=folder, resume=True).rounds[-1].number == 2
     header = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
     assert [entry["round"] for entry in header["resumed"]] == [1]
 

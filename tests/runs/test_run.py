@@ -116,7 +116,7 @@ def test_drift_is_how_far_the_clients_went(engine: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(simulation, "close_job", watching)
     rounds = fedssd.run("fedssd", **QUICK, engine=engine, precision="fp64").rounds
-    assert [line["drift"] for line in rounds] == pytest.approx(seen, rel=1e-12)
+    assert [line.drift for line in rounds] == pytest.approx(seen, rel=1e-12)
     assert min(seen) > 0
 
 
@@ -126,7 +126,7 @@ def _numbers(leaves: dict[str, torch.Tensor], place: int | None = None) -> list[
 
 
 def test_without_weights_on_the_way_there_is_no_drift() -> None:
-    assert "drift" not in fedssd.run("fd", **QUICK).rounds[-1]
+    assert fedssd.run("fd", **QUICK).rounds[-1].drift is None
 
 
 @pytest.mark.quick
@@ -135,20 +135,21 @@ def test_a_run_on_disk_says_what_happened(tmp_path: Path) -> None:
     result = fedssd.run("fedssd", **QUICK, participation=0.5, out=out)
     header, *lines = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
     assert header["parameters"] == 6058
-    assert lines == result.rounds
-    assert [line["round"] for line in lines] == [1, 2]
+    assert lines == [one.to_json() for one in result.rounds]
+    lines = result.rounds
+    assert [line.number for line in lines] == [1, 2]
     for line in lines:
-        assert len(line["clients"]) == 5
-        assert line["bytes_up"] == 5 * MODEL_BYTES
-        assert line["bytes_down"] == 5 * (MODEL_BYTES + 10 * 10 * 4)
-        mean = sum(line["local"]["acc"].values()) / 5
-        assert math.isclose(line["local"]["acc_mean"], mean)
-        assert math.isclose(line["forgetting"], line["global"]["acc"] - mean)
-        assert set(line["distillation"]) == {"weight", "active", "ratio"}
-        assert all(math.isclose(sum(row), 1, abs_tol=1e-3) for row in line["credibility"])
+        assert len(line.clients) == 5
+        assert line.bytes_up == 5 * MODEL_BYTES
+        assert line.bytes_down == 5 * (MODEL_BYTES + 10 * 10 * 4)
+        mean = sum(line.client_accuracy.values()) / 5
+        assert math.isclose(line.local_accuracy, mean)
+        assert math.isclose(line.forgetting, line.accuracy - mean)
+        assert set(line.distillation) == {"weight", "active", "ratio"}
+        assert all(math.isclose(sum(row), 1, abs_tol=1e-3) for row in line.credibility)
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["final"]["acc"] == lines[-1]["global"]["acc"]
-    assert summary["best"]["acc"] == max(line["global"]["acc"] for line in lines)
+    assert summary["final"]["acc"] == lines[-1].accuracy
+    assert summary["best"]["acc"] == max(line.accuracy for line in lines)
     assert summary["bytes_up"] == 2 * 5 * MODEL_BYTES
     kept = tree.unflatten(load_file(out / "weights.safetensors"))
     assert furthest(kept["params"], result.weights["params"]) == 0
@@ -166,7 +167,7 @@ def test_the_recorded_accuracy_is_that_of_the_kept_model() -> None:
     module = build_model("cnn-small", data.shape, 10)
     module.load_state_dict(result.weights["params"])
     right = (module(data.x_test).logits.argmax(1) == data.y_test).float().mean()
-    assert math.isclose(float(right), result.summary["final"]["acc"], abs_tol=1e-6)
+    assert math.isclose(float(right), result.summary.accuracy, abs_tol=1e-6)
 
 
 def test_a_module_and_arrays_of_ones_own() -> None:
@@ -178,8 +179,8 @@ def test_a_module_and_arrays_of_ones_own() -> None:
     module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
     keys = {"model": module, "clients": clients, "test": (x, y), "rounds": 5, "epochs": 3, "batch": 16}
     result = fedssd.run("fedssd", **keys, auxiliary=(x[:30], y[:30]), options={"fedssd": {"m_max": 0.5}})
-    assert result.summary["final"]["acc"] > 0.8  # three well separated clouds
-    assert fedssd.run("fedavg", **keys, auxiliary=0).summary["rounds"] == 5
+    assert result.summary.accuracy > 0.8  # three well separated clouds
+    assert fedssd.run("fedavg", **keys, auxiliary=0).summary.rounds == 5
     with pytest.raises(UserError, match="logits of shape"):
         fedssd.run("fedavg", **{**keys, "model": nn.Linear(5, 4)}, auxiliary=0)
     with pytest.raises(UserError, match="does not take samples"):
@@ -205,8 +206,8 @@ def test_a_method_without_its_auxiliary_set_is_refused() -> None:
 
 def test_evaluation_can_be_rare() -> None:
     result = fedssd.run("fedavg", **{**QUICK, "rounds": 5}, evaluate_every=2, evaluate_local=False)
-    assert [line["round"] for line in result.rounds if "global" in line] == [2, 4, 5]
-    assert "local" not in result.rounds[-1]
+    assert [line.number for line in result.rounds if line.accuracy is not None] == [2, 4, 5]
+    assert result.rounds[-1].local_accuracy is None
 
 
 @pytest.mark.parametrize("command", [pytest.param("run", marks=pytest.mark.slow), "compare"])
@@ -247,6 +248,6 @@ def test_seconds_of_compiling_are_not_counted_as_training(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(VectorisedEngine, "train", slow_at_first)
     first, second = fedssd.run("fedavg", **QUICK, engine="vectorised").rounds
-    assert first["seconds"].keys() == {"server", "train", "evaluate", "prepare"}
-    assert first["seconds"]["prepare"] == 0.0005
-    assert second["seconds"].keys() == {"server", "train", "evaluate"}
+    assert first.seconds.keys() == {"server", "train", "evaluate", "prepare"}
+    assert first.seconds["prepare"] == 0.0005
+    assert second.seconds.keys() == {"server", "train", "evaluate"}

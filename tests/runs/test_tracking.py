@@ -14,6 +14,7 @@ from fedssd.cli import main
 from fedssd.runs import tracking
 from fedssd.runs.tracking import Followed, figures_of, tracked
 from fedssd.simulation.events import Event, ignore
+from fedssd.simulation.result import Round
 
 Captured = pytest.CaptureFixture[str]
 SMALL = shlex.split("--engine reference --clients 3 --epochs 1 --lr 0.1 --quiet")
@@ -68,14 +69,16 @@ def test_the_numbers_of_a_round_have_names_and_those_of_classes_and_clients_are_
         "forgetting": 0.25,
         "client_0": {"class_acc": [0, 1]},
         "confusion": {"global": [[1]]},
-        "distillation": {"ratio": float("nan")},
+        "distillation": {"ratio": None},
         "clients": [0],
         "dropped": {"1": "lost"},
         "bytes_up": 12,
+        "bytes_down": 0,
         "seconds": {"train": 1.5},
     }
-    expected = {"global/acc": 0.5, "local/acc_mean": 0.25, "forgetting": 0.25, "bytes_up": 12.0, "seconds/train": 1.5}
-    assert figures_of(line) == expected
+    expected = {"global/acc": 0.5, "local/acc_mean": 0.25, "forgetting": 0.25, "bytes_up": 12.0}
+    expected |= {"bytes_down": 0.0, "seconds/train": 1.5}
+    assert figures_of(Round.from_json(line)) == expected
 
 
 def test_every_run_of_a_comparison_is_told_round_by_round(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +152,7 @@ def test_an_interruption_is_told(here: Path) -> None:
 
     def interrupted() -> None:
         with tracked(told, here, ignore) as listen:
-            listen(Event("one", 1, 2, {"round": 1, "bytes_up": 1}, folder=here))
+            listen(Event("one", 1, 2, Round(1, 1, 0), folder=here))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

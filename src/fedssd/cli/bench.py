@@ -60,11 +60,12 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.experiment import bench
     from fedssd.experiment.reproduce import alone
     from fedssd.methods.registry import with_paths
+    from fedssd.reports.comparison import percent
     from fedssd.reports.html import write_report
     from fedssd.reports.paired_table import paired_table, table_for_a_paper
-    from fedssd.reports.records import read
     from fedssd.reports.statistics import pair
     from fedssd.runs.archive import packs_below
+    from fedssd.runs.read import read_run
     from fedssd.sweeps.cache import finished_cells, finished_runs
 
     count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
@@ -95,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
         bench.refuse_other_splits({seed: bench.origin(run) for seed, run in own.items()}, others)
 
         def final(run: Path) -> float:
-            return 100 * float(read(run).summary["final"]["acc"])
+            return percent(read_run(run))
 
         mine = {seed: final(run) for seed, run in own.items()}
         rivals = [pair(m, {seed: final(run) for seed, run in runs.items()}, mine) for m, runs in others.items()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from fedssd.cli.progress import EVERY, Remarks, spoken
-from fedssd.runs import glance
+from fedssd.runs.read import rounds_recorded
 
 if TYPE_CHECKING:
     from fedssd.simulation.events import Event, Listener
@@ -48,7 +48,7 @@ class CellProgress:
     def __call__(self, event: Event) -> None:
         for text in self.remarks.new(event):
             print(text, file=self.stream, flush=True)
-        if event.line is None or self.clock() - self.printed < EVERY:
+        if event.round is None or self.clock() - self.printed < EVERY:
             return
         self.printed = self.clock()
         print(self.line(event), file=self.stream, flush=True)
@@ -56,7 +56,7 @@ class CellProgress:
     def line(self, event: Event) -> str:
         """Where things stand."""
         done, cells = self.done()
-        accuracy = ((event.line or {}).get("global") or {}).get("acc")
+        accuracy = None if event.round is None else event.round.accuracy
         latest = event.run if accuracy is None else f"{event.run}: {100 * accuracy:.1f} %"
         return f"{cells}/{len(self.work)} cells  {100 * done:.0f} %  {latest}  about {spoken(self.left(done))} left"
 
@@ -84,4 +84,4 @@ class CellProgress:
 
 def recorded(run: Path, rounds: int) -> float:
     """The share of so many rounds that a run folder has on record."""
-    return min(1.0, glance.rounds(run) / rounds)
+    return min(1.0, rounds_recorded(run) / rounds)

@@ -95,7 +95,7 @@ def train(
     write(out, table, results, recipe)
     leave_report(out, f"{opening} on {setting(recipe)}", args.quiet)
     if args.json:
-        print(json.dumps({"folder": str(out), "runs": [result.summary for result in results]}))
+        print(json.dumps({"folder": str(out), "runs": [result.summary.to_json() for result in results]}))
         return 0
     _show(table, out, following)
     return 0

@@ -48,7 +48,7 @@ def run_missing(
     from fedssd.experiment.cells import missing
     from fedssd.experiment.estimate import estimate
     from fedssd.experiment.reproduce import homes, interrupted, run_cells
-    from fedssd.runs.repeats import RULE
+    from fedssd.runs.read import RULE
     from fedssd.simulation.events import Event
 
     if not cells:  # a figure for which nothing trains

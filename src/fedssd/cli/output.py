@@ -13,8 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fedssd.errors import UserError
-from fedssd.runs import glance
-from fedssd.runs.read import is_finished
+from fedssd.runs.read import header_of, is_finished, rounds_recorded
 
 ROOT = Path("runs")
 FEDERATION = "federation_app.py"  # in the folder of a Flower app
@@ -90,7 +89,7 @@ def _writable(folder: Path) -> Path:
 def kept(folder: Path) -> str:
     """One sentence: which runs and rounds a folder holds after an interruption."""
     records = sorted(folder.rglob("rounds.jsonl")) if folder.is_dir() else []
-    rounds = sum(glance.rounds(record.parent) for record in records)
+    rounds = sum(rounds_recorded(record.parent) for record in records)
     if rounds == 0:
         return f"no round had ended, so {folder} holds no results" if folder.exists() else "nothing was written"
     finished = sum(is_finished(record.parent) for record in records)
@@ -121,7 +120,7 @@ def refuse_federation(folder: Path) -> None:
     if app == folder:
         run = folder / "runs" / "federation"
         what = f"{folder} is a federation's app, and its runs are below it"
-    elif glance.header(folder).get("engine") == "flower":
+    elif header_of(folder).get("engine") == "flower":
         run, what = folder, f"{folder} is a federation's run"
     else:
         return

@@ -68,7 +68,7 @@ def _time_left(estimate: Estimate) -> str:
 
 def _result(event: Event) -> str:
     """Which run the round belongs to, and how good its global model is now."""
-    accuracy = ((event.line or {}).get("global") or {}).get("acc")
+    accuracy = None if event.round is None else event.round.accuracy
     return event.run if accuracy is None else f"{event.run}: {100 * accuracy:.1f} %"
 
 
@@ -99,7 +99,7 @@ class Lines:
         for text in self.remarks.new(event):
             print(text, file=self.stream, flush=True)
         finished = event.done == event.total
-        if event.line is None or (self.clock() - self.printed < EVERY and not finished):
+        if event.round is None or (self.clock() - self.printed < EVERY and not finished):
             return
         self.printed = self.clock()
         left = "" if finished else _time_left(self.estimate)
@@ -134,7 +134,7 @@ class Bar:
         for text in self.remarks.new(event):
             self.progress.console.print(text, markup=False)
         self.progress.update(self.task, completed=event.done, total=event.total)
-        if event.line is not None:
+        if event.round is not None:
             self.progress.update(self.task, description=f"{event.done}/{event.total} rounds  {_result(event)}")
 
 

@@ -15,7 +15,7 @@ from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
-    from fedssd.reports.records import Found
+    from fedssd.runs.read import Found
 
 NAME = "report.html"
 NAMED = 3  # runs that are left out, in a line
@@ -48,8 +48,8 @@ def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
     from fedssd.reports.html import write_report
     from fedssd.reports.plots import FORMATS, need_matplotlib, write_figures
-    from fedssd.reports.records import look
     from fedssd.runs.archive import SUFFIX, runs_below
+    from fedssd.runs.read import look
 
     for folder in args.folders:
         if not folder.is_dir() and not runs_below(folder):
@@ -87,9 +87,9 @@ def _refuse(found: Found, folders: Sequence[Path]) -> None:
     """A damaged run that was asked for by its own name, and folders without anything to show."""
     asked = {folder.resolve() for folder in folders}
     for run, what in found.damaged.items():
-        if not found.records or run.resolve() in asked:
+        if not found.results or run.resolve() in asked:
             raise UserError(what)
-    if not found.records and found.unfinished:
+    if not found.results and found.unfinished:
         raise UserError(f"expected a finished run in {', '.join(map(str, folders))}: {_under_way(found.unfinished)}")
 
 
@@ -129,9 +129,9 @@ def leave_report(out: Path, title: str, quiet: bool, further: Sequence[Path] = (
     Damaged runs are left out and named; where no other is there, there is no page.
     """
     from fedssd.reports.html import write_report
-    from fedssd.reports.records import look
+    from fedssd.runs.read import look
 
     found = look([out, *further])
     if not quiet:
         _say_damaged(found)
-    return [write_report([out, *further], out / NAME, title)] if found.records else []
+    return [write_report([out, *further], out / NAME, title)] if found.results else []

@@ -15,6 +15,7 @@ from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
     from fedssd.experiment.recipe import Recipe
+    from fedssd.simulation.result import Summary
 
 EXAMPLES = examples(
     "fedssd run                                               FedSSD on digits, with the recipe of that name",
@@ -67,7 +68,7 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
         raise output.interrupted(error, out) from None
     leave_report(out, f"{recipe.method} on {setting(recipe)}", args.quiet)
     if args.json:
-        print(json.dumps(result.summary))
+        print(json.dumps(result.summary.to_json()))
         return 0
     print("\n".join(describe(result.summary, recipe)))
     print(f"results: {out}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
@@ -89,32 +90,32 @@ def opened(text: str, recipe: Recipe, remark: str = "") -> str:
     return "\n".join(filter(None, (text, remark, briefly(recipe))))
 
 
-def describe(summary: dict[str, Any], recipe: Recipe) -> list[str]:
+def describe(summary: Summary, recipe: Recipe) -> list[str]:
     """The run in three lines."""
     from fedssd.experiment.recipe import briefly
 
-    final, best = summary["final"], summary["best"]
-    lines = [
-        f"{recipe.method} on {recipe.data}, seed {recipe.seed}: global accuracy {100 * final['acc']:.2f} % after "
-        f"{output.many(recipe.rounds, 'round')} (best {100 * best['acc']:.2f} % in round {best['round']})"
-    ]
-    if final.get("local_acc") is not None:
+    lines = []
+    if summary.accuracy is not None and summary.best_accuracy is not None:
         lines.append(
-            f"the clients' own models: {100 * final['local_acc']:.2f} % on average, "
-            f"forgetting gap {round(100 * final['forgetting'], 2) + 0.0:.2f} points"
+            f"{recipe.method} on {recipe.data}, seed {recipe.seed}: global accuracy {100 * summary.accuracy:.2f} % "
+            f"after {output.many(recipe.rounds, 'round')} "
+            f"(best {100 * summary.best_accuracy:.2f} % in round {summary.best_round})"
+        )
+    if summary.local_accuracy is not None and summary.forgetting is not None:
+        lines.append(
+            f"the clients' own models: {100 * summary.local_accuracy:.2f} % on average, "
+            f"forgetting gap {round(100 * summary.forgetting, 2) + 0.0:.2f} points"
         )
     if short := briefly(recipe):
         lines.append(short)
-    if "diverged" in summary:
-        lines.append(f"training broke down in round {summary['diverged']}: these figures mean nothing")
-    if "dropped" in summary:
-        taken = f"{output.many(summary['dropped'], 'update')} did not go into the average (`dropped` in rounds.jsonl)"
-        unchanged = summary["unchanged_rounds"]
+    if summary.diverged is not None:
+        lines.append(f"training broke down in round {summary.diverged}: these figures mean nothing")
+    if summary.dropped:
+        taken = f"{output.many(summary.dropped, 'update')} did not go into the average (`dropped` in rounds.jsonl)"
+        unchanged = summary.unchanged_rounds
         lines.append(f"{taken}; in {output.many(unchanged, 'round')} none did" if unchanged else taken)
-    up, down = size(summary["bytes_up"]), size(summary["bytes_down"])
-    seconds = summary["seconds"]
-    time = f"{seconds:.1f} s" if seconds < 10 else spoken(seconds)
-    lines.append(f"{up} up, {down} down, {time}")
+    time = f"{summary.seconds:.1f} s" if summary.seconds < 10 else spoken(summary.seconds)
+    lines.append(f"{size(summary.bytes_up)} up, {size(summary.bytes_down)} down, {time}")
     return lines
 
 

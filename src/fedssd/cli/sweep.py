@@ -96,7 +96,9 @@ def train(
     _write(out, table)
     leave_report(out, opening, args.quiet)
     if args.json:
-        found = [{"values": cell.values, "runs": [result.summary for result in cell.results]} for cell in cells]
+        found = [
+            {"values": cell.values, "runs": [result.summary.to_json() for result in cell.results]} for cell in cells
+        ]
         print(json.dumps({"folder": str(out), "cells": found}))
         return 0
     _show(table, out)
@@ -137,7 +139,7 @@ def tabulate_cells(cells: list[Cell]) -> Table:
     renamed = []
     for cell in cells:
         label = " ".join(f"{key}={value}" for key, value in cell.values.items())
-        renamed += [replace(result, summary={**result.summary, "method": label}) for result in cell.results]
+        renamed += [replace(result, summary=replace(result.summary, method=label)) for result in cell.results]
     return tabulate(renamed)
 
 

@@ -15,7 +15,7 @@ from fedssd.experiment.paper import with_printed
 from fedssd.experiment.recipe import NAMED, PAPER_METHODS, Recipe, load_recipe
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
-from fedssd.runs import glance
+from fedssd.runs.read import header_of
 from fedssd.simulation.setup import assemble_all
 from fedssd.sweeps.cache import recipes_of_finished
 
@@ -95,7 +95,7 @@ def origins(cells: Sequence[Cell]) -> dict[int, Origin]:
 
 def origin(run: Path) -> Origin:
     """What a run was trained on."""
-    header = glance.header(run)
+    header = header_of(run)
     try:
         return header["split_hash"], header["data"]
     except KeyError as key:

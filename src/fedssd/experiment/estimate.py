@@ -41,7 +41,7 @@ def probe(cell: Cell, count: int) -> Speed:
     )
     recipes = [replace(short, seed=seed, partition_seed=seed) for seed in range(count)]
     results = run_together(recipes, [None] * len(recipes))
-    first, last = (results[0].rounds[place]["seconds"] for place in (0, -1))  # already shared out between the runs
+    first, last = (results[0].rounds[place].seconds for place in (0, -1))  # already shared out between the runs
     train = float(last["train"])
     start = len(recipes) * (sum(first.values()) - sum(last.values()))
     return Speed(train / (epochs * recipe.participation), sum(last.values()) - train, max(0.0, start))

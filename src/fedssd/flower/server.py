@@ -34,10 +34,10 @@ from fedssd.reports.html import write_report
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import RunFolder, refuse_taken
 from fedssd.runs.provenance import header
-from fedssd.simulation.events import Line
 from fedssd.simulation.machine import Machine, card_name, cohort_size, fitting_threads, using_threads
-from fedssd.simulation.measure import round_line
+from fedssd.simulation.measure import measure_round
 from fedssd.simulation.receive import Received
+from fedssd.simulation.result import Round
 from fedssd.simulation.setup import Brought, Federation, assemble
 from fedssd.simulation.simulation import Clock, Closed, Run, evaluate_closed, open_job, start
 
@@ -85,6 +85,7 @@ class ServedRun:
         """Create the run's folder, or stand where its checkpoint stood."""
         run, device = self.run, torch.device(self.machine.device)
         line = header(run.federation, self.machine.engine, device, self.machine.threads)
+        run.header = line
         del line["counts"]  # which classes a client holds is known to its node alone
         if point is None or point.state is None:
             forget(folder, rounds_in(folder))
@@ -123,7 +124,7 @@ class ServedRun:
         self._closed = state, outcome
         return state.weights
 
-    def record(self, weights: Tree) -> Line:
+    def record(self, weights: Tree) -> Round:
         """Evaluate the new global model and the clients' that went into it, write the round down and keep it."""
         run, opened = self.run, self._job
         assert opened is not None
@@ -137,13 +138,14 @@ class ServedRun:
             evaluation = self._evaluate(job, Closed(state, received))
         slowest = min(outcome.slowest, self._clock.seconds["train"])  # nobody trained for longer than the round took
         seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": slowest}.items()}
-        line = round_line(run.federation, job, received, evaluation, seconds) | {"clients": opened.clients}
+        new = measure_round(run.federation, job, received, evaluation, seconds)
+        new = replace(new, clients=tuple(opened.clients))
         if run.folder:
-            run.folder.add(line)
-        run.lines.append(line)
+            run.folder.add(new)
+        run.rounds.append(new)
         run.state, run.seconds = state, time.perf_counter() - self._begun
         self._keep()
-        return line
+        return new
 
     def _evaluate(self, job: Job, closed: Closed) -> Evaluation | None:
         """What can be measured here: not the clients' models where they do not go up, and no global one without."""
@@ -157,10 +159,10 @@ class ServedRun:
     def conclude(self) -> None:
         """Summary, weights and the report, as far as the run has come."""
         folder, recipe = self.run.folder, self.run.federation.recipe
-        if folder and self.run.lines:
+        if folder and self.run.rounds:
             summary = self.run.result().summary
             folder.finish(summary, self.run.weights())
-            if "final" not in summary:  # the clients keep their models, so nothing was measured here
+            if summary.accuracy is None:  # the clients keep their models, so nothing was measured here
                 return
             write_report([folder.path], folder.path / REPORT, f"{recipe.method}, a federation of {recipe.clients}")
 
@@ -253,9 +255,9 @@ def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round == 0:  # Flower asks before the first round too
             return None
-        line = served.record(tree_of(arrays, weights))
-        say(_spoken(line, rounds))
-        return MetricRecord({"accuracy": line["global"]["acc"]}) if "global" in line else None
+        new = served.record(tree_of(arrays, weights))
+        say(_spoken(new, rounds))
+        return None if new.accuracy is None else MetricRecord({"accuracy": new.accuracy})
 
     strategy.start(
         grid,
@@ -295,11 +297,11 @@ def say(text: str) -> None:
     print(f"fedssd: {text}", flush=True)
 
 
-def _spoken(line: Line, rounds: int) -> str:
-    accuracy = f"global accuracy {100 * line['global']['acc']:.2f} %, " if "global" in line else ""
-    missing = len(line["dropped"])
-    taken = f"{len(line['clients']) - missing} clients, {missing} left out"
-    return f"round {line['round']} of {rounds}: {accuracy}{taken}"
+def _spoken(one: Round, rounds: int) -> str:
+    accuracy = "" if one.accuracy is None else f"global accuracy {100 * one.accuracy:.2f} %, "
+    missing = len(one.dropped)
+    taken = f"{len(one.clients) - missing} clients, {missing} left out"
+    return f"round {one.number} of {rounds}: {accuracy}{taken}"
 
 
 def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
-from fedssd.reports.comparison import Outcome
 from fedssd.reports.svg import sheet, text
+from fedssd.simulation.result import Result, Round
 
 HEIGHT = 450
 TOP, BOTTOM = 104, 52  # above and below the panels
@@ -52,15 +51,15 @@ class Curve:
     spread: tuple[float, ...]  # sample standard deviation; 0 with one seed
 
 
-def learning_curves(results: Sequence[Outcome], subtitle: str = "") -> str:
+def learning_curves(results: Sequence[Result], subtitle: str = "") -> str:
     """Global accuracy and the clients' mean local accuracy over the rounds, one line per method."""
     panels = [
         ("Global model", over_seeds(results, global_accuracy)),
         ("Clients' own models, mean", over_seeds(results, local_accuracy)),
     ]
     panels = [(title, found) for title, found in panels if found]
-    methods = list(dict.fromkeys(run.summary["method"] for run in results))
-    seeds = len({run.summary["seed"] for run in results})
+    methods = list(dict.fromkeys(run.summary.method for run in results))
+    seeds = len({run.summary.seed for run in results})
     note = f"{subtitle}{' · ' if subtitle else ''}" + ("1 seed" if seeds == 1 else f"mean and ±1 std of {seeds} seeds")
     labels = room_for([_short(method) for method in methods])
     step = AXIS + PANEL + labels
@@ -75,29 +74,25 @@ def room_for(names: Sequence[str]) -> int:
     return LABELS + LETTER * max(0, max(map(len, names)) - SHORT)
 
 
-def global_accuracy(line: Mapping[str, Any]) -> float | None:
+def global_accuracy(one: Round) -> float | None:
     """The global model's test accuracy in a round."""
-    return _number((line.get("global") or {}).get("acc"))
+    return one.accuracy
 
 
-def local_accuracy(line: Mapping[str, Any]) -> float | None:
+def local_accuracy(one: Round) -> float | None:
     """The mean test accuracy of the clients' models in a round."""
-    return _number((line.get("local") or {}).get("acc_mean"))
+    return one.local_accuracy
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def over_seeds(results: Sequence[Outcome], measure: Callable[[Mapping[str, Any]], float | None]) -> list[Curve]:
+def over_seeds(results: Sequence[Result], measure: Callable[[Round], float | None]) -> list[Curve]:
     """A curve per method, in the order the methods came; rounds without a value are left out."""
     found: dict[str, dict[int, list[float]]] = {}
     for run in results:
-        by_round = found.setdefault(run.summary["method"], {})
-        for line in run.rounds:
-            value = measure(line)
-            if value is not None:
-                by_round.setdefault(line["round"], []).append(100 * value)
+        by_round = found.setdefault(run.summary.method, {})
+        for one in run.rounds:
+            value = measure(one)
+            if value is not None and math.isfinite(value):
+                by_round.setdefault(one.number, []).append(100 * value)
     return [mean_curve(method, by_round) for method, by_round in found.items() if by_round]
 
 

@@ -7,24 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from fedssd.reports import gains
 from fedssd.reports.statistics import Rival, pair, student_t
 from fedssd.reports.table import Cell, Column, Table
+from fedssd.simulation.result import Result
 
 BASELINE = "fedavg"
 Value = float | None  # None: not measured, or never reached
-
-
-class Outcome(Protocol):
-    """What the report needs of a run."""
-
-    @property
-    def rounds(self) -> list[dict[str, Any]]: ...
-
-    @property
-    def summary(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -141,51 +132,50 @@ class Comparison:
         return any(measure.median for measure in self.measures)
 
 
-def first_reaching(rounds: Sequence[Mapping[str, Any]], target: float) -> int | None:
-    """The first round whose global accuracy is at least the target."""
-    evaluated = (line for line in rounds if "global" in line)
-    return next((line["round"] for line in evaluated if line["global"]["acc"] >= target), None)
+def percent(result: Result) -> float:
+    """The global model's accuracy after the last evaluated round, in percent; NaN where there is none."""
+    return 100 * (math.nan if result.summary.accuracy is None else result.summary.accuracy)
 
 
-def by_method(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Comparison:
+def by_method(results: Sequence[Result], baselines: Mapping[str, str] | None = None) -> Comparison:
     """The values of these runs; rounds to FedAvg's final accuracy and gains over it are paired seed by seed.
 
     ``baselines`` names for each method the one that is its FedAvg; where it names none, nothing is measured.
     """
-    runs = {(run.summary["method"], run.summary["seed"]): run for run in results}
+    runs = {(run.summary.method, run.summary.seed): run for run in results}
     seeds = tuple(sorted({seed for _, seed in runs}))
     accuracies: dict[str, dict[int, float]] = {}  # in percent
     for (method, seed), run in runs.items():
-        accuracies.setdefault(method, {})[seed] = 100 * run.summary["final"]["acc"]
+        accuracies.setdefault(method, {})[seed] = percent(run)
     rows = []
     for method in accuracies:
         base = BASELINE if baselines is None else baselines.get(method)
-        pairs = [(runs.get((method, seed)), runs.get((base, seed))) for seed in seeds]
+        pairs = [(runs.get((method, seed)), runs.get((base or "", seed))) for seed in seeds]
         measured = [_measure(run, baseline) for run, baseline in pairs]
-        tried = [run.rounds[-1]["round"] if run and run.rounds and baseline else None for run, baseline in pairs]
+        tried = [run.rounds[-1].number if run and run.rounds and baseline else None for run, baseline in pairs]
         values = {measure.key: [found.get(measure.key) for found in measured] for measure in MEASURES}
         gain = pair(BASELINE, accuracies.get(base or "", {}), accuracies[method])
         rows.append(Row(method, values, tried, gain if gain.gains and base != method else None))
-    lost = [f"{run.summary['method']} seed {run.summary['seed']}" for run in results if "diverged" in run.summary]
+    lost = [f"{run.summary.method} seed {run.summary.seed}" for run in results if run.summary.diverged is not None]
     dropped = Counter[str]()
     for run in results:
-        dropped[run.summary["method"]] += run.summary.get("dropped", 0)
+        dropped[run.summary.method] += run.summary.dropped
     return Comparison(tuple(rows), seeds, tuple(lost), +dropped)
 
 
-def _measure(run: Outcome | None, baseline: Outcome | None) -> dict[str, Value]:
+def _measure(run: Result | None, baseline: Result | None) -> dict[str, Value]:
     if run is None:
         return {}
     summary = run.summary
-    target = baseline.summary["final"]["acc"] if baseline else None
+    target = baseline.summary.accuracy if baseline else None
     return {
-        "final_acc": summary["final"]["acc"],
-        "best_acc": summary["best"]["acc"],
-        "rounds_to_baseline": None if target is None else first_reaching(run.rounds, target),
-        "local_acc": summary["final"].get("local_acc"),
-        "forgetting": summary["final"].get("forgetting"),
-        "bytes_up": summary["bytes_up"],
-        "bytes_down": summary["bytes_down"],
+        "final_acc": summary.accuracy,
+        "best_acc": summary.best_accuracy,
+        "rounds_to_baseline": None if target is None else run.rounds_to(target),
+        "local_acc": summary.local_accuracy,
+        "forgetting": summary.forgetting,
+        "bytes_up": summary.bytes_up,
+        "bytes_down": summary.bytes_down,
     }
 
 
@@ -230,7 +220,7 @@ def _printed(row: Row, measure: Measure) -> str:
     return f"{text} ({seeds - missing}/{seeds})" if missing else text
 
 
-def tabulate(results: Sequence[Outcome], baselines: Mapping[str, str] | None = None) -> Table:
+def tabulate(results: Sequence[Result], baselines: Mapping[str, str] | None = None) -> Table:
     """The comparison table of these runs: a row for every method, the outstanding values marked as the best.
 
     ``baselines`` names for each method the one that is its FedAvg. In the CSV accuracies are fractions, traffic is in

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedssd.experiment.recipe import MACHINE, Recipe
 from fedssd.reports.comparison import BASELINE
-from fedssd.reports.records import Record
+from fedssd.simulation.result import Result
 
 # What makes a task, beside the split; everything else is how it is tackled.
 TASK = (
@@ -29,7 +29,7 @@ NAMED = ("method", "server", "options")  # what names a line by itself
 LEFT_OUT = {*TASK, *NAMED, *MACHINE, "head", "seed", "partition_seed", "evaluate_local"}
 HEADED = ("moon",)  # local halves with a projection head of their own accord; the rest have one where it is asked for
 ORDER = (BASELINE, "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
-DEFAULTS = asdict(Recipe())  # of keys that are younger than a run
+KEYS = frozenset(asdict(Recipe()))
 UNSET = "unset"  # an option that only other runs of the method have
 Halves = tuple[str, str]
 Values = dict[str, str]
@@ -39,16 +39,16 @@ Values = dict[str, str]
 class Named:
     """Runs with the name of their line as ``method``, and what those names leave unsaid."""
 
-    records: list[Record]
+    records: list[Result]
     unsaid: Mapping[str, Values]  # by halves, values of their options; of all lines under an empty name
 
 
-def recipe_of(record: Record) -> dict[str, Any]:
-    """All its keys, those younger than the run at their default."""
-    return DEFAULTS | record.recipe
+def recipe_of(record: Result) -> dict[str, Any]:
+    """All keys of its recipe."""
+    return asdict(record.recipe)
 
 
-def halves_of(record: Record) -> Halves:
+def halves_of(record: Result) -> Halves:
     """Its local and its server half."""
     recipe = recipe_of(record)
     return str(recipe["method"]), str(recipe["server"])
@@ -59,7 +59,7 @@ def pair_name(halves: Halves) -> str:
     return " × ".join([half for half in halves if half != BASELINE] or [BASELINE])
 
 
-def head_of(record: Record) -> str:
+def head_of(record: Result) -> str:
     """Whether its model has a projection head: on or off."""
     recipe = recipe_of(record)
     return head_with(str(recipe["method"]), str(recipe["head"]))
@@ -82,25 +82,25 @@ def heads_beside(method: str, head: str) -> tuple[str, ...]:
     return ("on", "off") if head == "on" and ".py:" in method else (head,)
 
 
-def training_of(record: Record) -> Values:
+def training_of(record: Result) -> Values:
     """How its clients train, beside the method: what all methods may be given alike."""
     return {key: _text(value) for key, value in recipe_of(record).items() if key not in LEFT_OUT}
 
 
-def name_lines(group: Sequence[Record]) -> Named:
+def name_lines(group: Sequence[Result]) -> Named:
     """A task's runs, line by line, each called by its halves and by what is not as it commonly is.
 
     Of how clients train, the commonest value is that of most lines of the task, so that it is the same behind every
     plain name; of a method's options that of most lines of its halves. Where no value is the commonest, all are said.
     """
-    by_halves: dict[Halves, list[Record]] = {}
+    by_halves: dict[Halves, list[Result]] = {}
     for record in group:
         by_halves.setdefault(halves_of(record), []).append(record)
     varied = {key for runs in by_halves.values() for key in _differing(list(map(training_of, runs)))}
     training = [key for key in training_of(group[0]) if key in varied]
     usual = _commonest((_identity(record) for record in group), training)
     several = len({head_of(record) for record in group}) > 1
-    found: list[Record] = []
+    found: list[Result] = []
     unsaid = {"": usual}
     for halves in sorted(by_halves, key=_rank):
         options = [_options(record) for record in by_halves[halves]]
@@ -112,8 +112,8 @@ def name_lines(group: Sequence[Record]) -> Named:
 
 
 def _variants(
-    halves: Halves, records: Sequence[Record], keys: Sequence[str], usual: Values, several_heads: bool
-) -> list[Record]:
+    halves: Halves, records: Sequence[Result], keys: Sequence[str], usual: Values, several_heads: bool
+) -> list[Result]:
     """The halves' runs with their names: the plain line first, then by how much and in what a line departs from it."""
     found = []
     for record in records:
@@ -124,7 +124,7 @@ def _variants(
         place = [(keys.index(key) if key in keys else -1, _by_size(value)) for key, value in said.items()]
         words = [f"{_short_key(halves, key)}={value}" for key, value in said.items()]
         label = " ".join([pair_name(halves), *words])
-        found.append((len(said), place, replace(record, summary={**record.summary, "method": label})))
+        found.append((len(said), place, replace(record, summary=replace(record.summary, method=label))))
     return [record for _, _, record in sorted(found, key=lambda one: one[:2])]
 
 
@@ -135,7 +135,7 @@ def _rank(halves: Halves) -> tuple[bool, int]:
     return server != BASELINE, place
 
 
-def _options(record: Record) -> Values:
+def _options(record: Result) -> Values:
     """Its halves' options as ``method.option``; of methods that do not run, none."""
     method, server = halves_of(record)
     used = {part.strip() for part in method.split("+")} | {server}
@@ -145,7 +145,7 @@ def _options(record: Record) -> Values:
     return {f"{owner}.{name}": _text(value) for owner, given in owned for name, value in given.items()}
 
 
-def _identity(record: Record) -> Values:
+def _identity(record: Result) -> Values:
     """All that makes it of one line and not of another; the seed does not."""
     method, server = halves_of(record)
     return {"method": method, "server": server, "head": head_of(record)} | training_of(record) | _options(record)
@@ -171,7 +171,7 @@ def _short_key(halves: Halves, key: str) -> str:
     """Without its owner where that is the only half, and the rest is no key of all methods."""
     pair = [half for half in halves if half != BASELINE]
     short = key.removeprefix(f"{pair[0]}.") if len(pair) == 1 else key
-    return key if short in DEFAULTS else short
+    return key if short in KEYS else short
 
 
 def _text(value: Any) -> str:

@@ -10,9 +10,10 @@ from importlib import resources
 from pathlib import Path
 
 from fedssd.reports.page import setting_content, table_content
-from fedssd.reports.records import Record, collect
 from fedssd.reports.settings import Setting, settings
 from fedssd.reports.table import Table
+from fedssd.runs.read import collect
+from fedssd.simulation.result import Result
 
 LARGEST = 6_000_000  # bytes of a page
 THINNED = 64  # where a page is still too large with every so many rounds, nothing more can be left out
@@ -32,7 +33,7 @@ def write_report(
     return file
 
 
-def report(records: Sequence[Record], title: str = "fedssd report", paired: Table | None = None) -> str:
+def report(records: Sequence[Result], title: str = "fedssd report", paired: Table | None = None) -> str:
     """The page; where it would be too large, class-wise figures and matrices keep fewer rounds."""
     found, every = settings(records), 1
     text = _page(found, title, every, paired)

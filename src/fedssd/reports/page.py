@@ -12,15 +12,14 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from fedssd.experiment.recipe import Recipe, merge
 from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
-from fedssd.reports.comparison import tabulate
+from fedssd.reports.comparison import percent, tabulate
 from fedssd.reports.grouping import halves_of, head_of, pair_name
-from fedssd.reports.records import Record
 from fedssd.reports.settings import OWN, Setting, once_per_seed
 from fedssd.reports.table import Table
-from fedssd.runs.archive import is_packed
-from fedssd.runs.repeats import RULE
+from fedssd.runs.read import RULE
+from fedssd.simulation.fields import Matrix, Vector
+from fedssd.simulation.result import Result, Round
 
 Content = dict[str, Any]
 FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}
@@ -33,8 +32,8 @@ VERSIONS = ("fedssd", "torch", "python", "engine", "device", "card", "commit")
 def setting_content(setting: Setting, every: int = 1) -> Content:
     """One setting of the page; of class-wise figures and matrices only every so many rounds are kept."""
     records, repeats = once_per_seed(setting.records)
-    names = list(dict.fromkeys(record.summary["method"] for record in records))
-    lines = {name: [record for record in records if record.summary["method"] == name] for name in names}
+    names = list(dict.fromkeys(record.summary.method for record in records))
+    lines = {name: [record for record in records if record.summary.method == name] for name in names}
     leads = {name: pair for pair, name in _leaders(lines).items()}
     drawn = _drawn_first(lines, list(leads))
     ordered = [*drawn, *(name for name in names if name not in drawn)]  # no two of those drawn at first look alike
@@ -44,7 +43,7 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     return {
         "name": setting.name,
         "facts": facts(setting),
-        "classes": first.header.get("classes") or _numbered(first),
+        "classes": first.provenance.get("classes") or _numbered(first),
         "table": _comparison(records, repeats, setting),
         "methods": [
             {
@@ -61,7 +60,7 @@ def setting_content(setting: Setting, every: int = 1) -> Content:
     }
 
 
-def _leaders(lines: Mapping[str, Sequence[Record]]) -> dict[str, str]:
+def _leaders(lines: Mapping[str, Sequence[Result]]) -> dict[str, str]:
     """Of each pair of halves, such as FedSSD at several strengths, the line to look at: the plain, else the best."""
     best = _best_first(lines)
     pairs = {name: pair_name(halves_of(runs[0])) for name, runs in lines.items()}
@@ -71,14 +70,14 @@ def _leaders(lines: Mapping[str, Sequence[Record]]) -> dict[str, str]:
     }
 
 
-def _drawn_first(lines: Mapping[str, Sequence[Record]], leaders: Sequence[str]) -> list[str]:
+def _drawn_first(lines: Mapping[str, Sequence[Result]], leaders: Sequence[str]) -> list[str]:
     """The lines to look at first: those that lead their pair, then the best of all."""
     return [*leaders, *(name for name in _best_first(lines) if name not in leaders)][:DRAWN]
 
 
-def _best_first(lines: Mapping[str, Sequence[Record]]) -> list[str]:
+def _best_first(lines: Mapping[str, Sequence[Result]]) -> list[str]:
     def final(name: str) -> float:
-        return fmean(float(record.summary["final"]["acc"]) for record in lines[name])
+        return fmean(percent(record) for record in lines[name])
 
     return sorted(lines, key=final, reverse=True)
 
@@ -102,7 +101,7 @@ def facts(setting: Setting) -> list[list[str]]:
     clients = f"{task['clients']}" + ("" if share == 1 else f", {share:.0%} of them a round")
     rounds = f"{task['rounds']}, each of {epochs} local {'epoch' if epochs == 1 else 'epochs'}"
     split = ", another for each seed" if setting.split == OWN else f", the same for all seeds (seed {setting.split})"
-    split = split if len({run.summary["seed"] for run in setting.records}) > 1 else ""
+    split = split if len({run.summary.seed for run in setting.records}) > 1 else ""
     return [
         ["data", str(task["data"])],
         ["split", f"{task['partition']}{split}"],
@@ -115,7 +114,7 @@ def facts(setting: Setting) -> list[list[str]]:
 def _models(setting: Setting) -> str:
     """The model with its size; where runs have it with and without a projection head, both, the smaller first."""
     name = str(setting.task["model"])
-    sizes = {(record.header.get("parameters") or 0, head_of(record) == "on") for record in setting.records}
+    sizes = {(record.provenance.get("parameters") or 0, head_of(record) == "on") for record in setting.records}
     words = [
         f"{name}{' with projection head' if head else ''}" + (f", {parameters:,} parameters" if parameters else "")
         for parameters, head in sorted(sizes)
@@ -123,14 +122,14 @@ def _models(setting: Setting) -> str:
     return "; ".join(words)
 
 
-def _numbered(record: Record) -> list[str]:
-    found = _shares(record, "global")
-    return [str(number) for number in range(len(next(iter(found.values()), [])))]
+def _numbered(record: Result) -> list[str]:
+    found = next((one.class_accuracy for one in record.rounds if one.class_accuracy), ())
+    return [str(number) for number in range(len(found))]
 
 
-def _comparison(records: Sequence[Record], repeats: Sequence[Record], setting: Setting) -> Content:
+def _comparison(records: Sequence[Result], repeats: Sequence[Result], setting: Setting) -> Content:
     table = tabulate(records, setting.baselines)
-    unfinished = [f"{r.summary['method']} seed {r.summary['seed']}" for r in records if not r.finished]
+    unfinished = [f"{r.summary.method} seed {r.summary.seed}" for r in records if not r.summary.finished]
     notes = [
         *table.notes,
         *_unsaid(setting),
@@ -172,38 +171,38 @@ def _measured_against(names: Sequence[str], baselines: Mapping[str, str]) -> lis
     return [f"FedAvg by projection head and local training, {'; '.join([*words, f'of all others: {largest}'])}"]
 
 
-def _set_aside(repeats: Sequence[Record]) -> str:
+def _set_aside(repeats: Sequence[Result]) -> str:
     """What a reader must know of runs that are there more than once."""
-    named = [f"{_place(run)} ({run.summary['method']} seed {run.summary['seed']})" for run in repeats[:NAMED]]
+    named = [f"{_place(run)} ({run.summary.method} seed {run.summary.seed})" for run in repeats[:NAMED]]
     more = f" and {len(repeats) - NAMED} more" if len(repeats) > NAMED else ""
     runs = "1 run is" if len(repeats) == 1 else f"{len(repeats)} runs are"
     return f"{runs} a repeat of another with the same recipe and seed, and set aside; {RULE}: {', '.join(named)}{more}"
 
 
-def _place(record: Record) -> str:
-    return "/".join(record.folder.parts[-2:])
+def _place(record: Result) -> str:
+    return "/".join(record.folder.parts[-2:]) if record.folder else ""
 
 
-def line_content(pair: tuple[str, str], records: Sequence[Record], every: int) -> Content:
+def line_content(pair: tuple[str, str], records: Sequence[Result], every: int) -> Content:
     """A line: its curves as means over seeds, and what one seed shows in detail."""
     content: Content = {
         "light": pair[0],
         "dark": pair[1],
-        "seeds": [record.summary["seed"] for record in records],
+        "seeds": [record.summary.seed for record in records],
         "global": _curve(records, global_accuracy),
         "local": _curve(records, local_accuracy),
-        "bytes": _cumulative(records, lambda line: line["bytes_up"] + line["bytes_down"]),
+        "bytes": _cumulative(records, lambda one: one.bytes_up + one.bytes_down),
         "seconds": _cumulative(records, _train_seconds, 3),
         "classes": _by_class(records, every),
         "credibility": _credibility(records, every),
         "distilled": _distilled(records),
         "confusion": _confusion(records),
-        "recipe": _recipe_text(records[0]),
+        "recipe": records[0].recipe.to_toml(),
     }
     return {key: value for key, value in content.items() if value is not None}
 
 
-def _curve(records: Sequence[Record], measure: Callable[[Mapping[str, Any]], float | None]) -> Content | None:
+def _curve(records: Sequence[Result], measure: Callable[[Round], float | None]) -> Content | None:
     found: list[Curve] = over_seeds(records, measure)
     if not found:
         return None
@@ -215,23 +214,20 @@ def _curve(records: Sequence[Record], measure: Callable[[Mapping[str, Any]], flo
     }
 
 
-def _train_seconds(line: Mapping[str, Any]) -> float:
+def _train_seconds(one: Round) -> float:
     """What training took; evaluating the clients' models is our curiosity, not the method's cost."""
-    seconds: Mapping[str, float] = line.get("seconds", {})
-    return sum(value for name, value in seconds.items() if name != "evaluate")
+    return sum(value for name, value in one.seconds.items() if name != "evaluate")
 
 
-def _cumulative(
-    records: Sequence[Record], measure: Callable[[Mapping[str, Any]], float], digits: int = 0
-) -> list[float]:
+def _cumulative(records: Sequence[Result], measure: Callable[[Round], float], digits: int = 0) -> list[float]:
     """The running total after each evaluated round, as the mean over seeds."""
     by_round: dict[int, list[float]] = {}
     for record in records:
         total = 0.0
-        for line in record.rounds:
-            total += measure(line)
-            if global_accuracy(line) is not None:
-                by_round.setdefault(line["round"], []).append(total)
+        for one in record.rounds:
+            total += measure(one)
+            if one.accuracy is not None:
+                by_round.setdefault(one.number, []).append(total)
     means = [fmean(by_round[number]) for number in sorted(by_round)]
     return [round(mean, digits) if digits else round(mean) for mean in means]
 
@@ -241,12 +237,12 @@ def _kept(rounds: Sequence[int], every: int) -> list[int]:
     return [number for place, number in enumerate(rounds) if place % every == 0 or place == len(rounds) - 1]
 
 
-def _by_class(records: Sequence[Record], every: int) -> Content | None:
+def _by_class(records: Sequence[Result], every: int) -> Content | None:
     """Accuracy by class over the rounds: global and mean local over the seeds, client 0 of the first seed."""
     shares = {
-        "global": [_shares(record, "global") for record in records],
-        "local": [_shares(record, "local") for record in records],
-        "client0": [_shares(records[0], "client_0")],
+        "global": [_shares(record, lambda one: one.class_accuracy) for record in records],
+        "local": [_shares(record, lambda one: one.local_class_accuracy) for record in records],
+        "client0": [_shares(records[0], lambda one: one.client_0_class_accuracy)],
     }
     rounds = _kept(sorted(set().union(*shares["global"])), every)
     if not rounds:
@@ -255,8 +251,8 @@ def _by_class(records: Sequence[Record], every: int) -> Content | None:
     return {"rounds": rounds, **{name: rows for name, rows in found.items() if rows is not None}}
 
 
-def _shares(record: Record, where: str) -> dict[int, list[float]]:
-    return {line["round"]: line[where]["class_acc"] for line in record.rounds if "class_acc" in line.get(where, {})}
+def _shares(record: Result, measure: Callable[[Round], Vector]) -> dict[int, Vector]:
+    return {one.number: measure(one) for one in record.rounds if measure(one)}
 
 
 def _class_means(per_seed: Sequence[Mapping[int, Sequence[float]]], rounds: Sequence[int]) -> list[list[int]] | None:
@@ -269,77 +265,77 @@ def _class_means(per_seed: Sequence[Mapping[int, Sequence[float]]], rounds: Sequ
     return rows
 
 
-def _credibility(records: Sequence[Record], every: int) -> Content | None:
+def _credibility(records: Sequence[Result], every: int) -> Content | None:
     """The matrices of the first seed, or their diagonals where only those were recorded; in percent."""
-    sent = {line["round"]: line["credibility"] for line in records[0].rounds if "credibility" in line}
+    sent = {one.number: one.credibility for one in records[0].rounds if one.credibility}
     if not sent:
         return None
     rounds = _kept(sorted(sent), every)
     flat = [[round(100 * value) for value in _flat(sent[number])] for number in rounds]
-    whole = isinstance(sent[rounds[0]][0], list)
-    return {"rounds": rounds, "seed": records[0].summary["seed"], "whole": whole, "values": flat}
+    whole = isinstance(sent[rounds[0]][0], tuple)
+    return {"rounds": rounds, "seed": records[0].summary.seed, "whole": whole, "values": flat}
 
 
 def _flat(matrix: Iterable[Any]) -> list[float]:
-    return [value for row in matrix for value in (row if isinstance(row, list) else [row])]
+    return [value for row in matrix for value in (row if isinstance(row, tuple) else [row])]
 
 
-def _distilled(records: Sequence[Record]) -> Content | None:
+def _distilled(records: Sequence[Result]) -> Content | None:
     """Mean M / M_max, share of M > 0 and penalty over cross-entropy, as means over the seeds."""
     content: Content = {}
     for name in FIGURES:
         by_round: dict[int, list[float]] = {}
         for record in records:
-            for line in record.rounds:
-                value = line.get("distillation", {}).get(name)
-                if value is not None and math.isfinite(value):
-                    by_round.setdefault(line["round"], []).append(value)
+            for one in record.rounds:
+                value = one.distillation.get(name, math.nan)
+                if math.isfinite(value):
+                    by_round.setdefault(one.number, []).append(value)
         if by_round:
             rounds = sorted(by_round)
             content[name] = {"rounds": rounds, "mean": [float(f"{fmean(by_round[r]):.4g}") for r in rounds]}
     return content or None
 
 
-def _confusion(records: Sequence[Record]) -> Content | None:
+def _confusion(records: Sequence[Result]) -> Content | None:
     """Matrices of the first seed's last rounds: what the clients were sent, and what they made of it."""
-    found = {line["round"]: line["confusion"] for line in records[0].rounds if "confusion" in line}
+    found = {one.number: one for one in records[0].rounds if one.confusion}
     if not found:
         return None
-    last = max(found)
-    before = found.get(last - 1, {}).get("global")
-    content = {"round": last, "seed": records[0].summary["seed"], "after": found[last]["global"]}
-    content["local"] = found[last].get("local", {})
-    return content | ({"before": before} if before else {})
+    last = found[max(found)]
+    before = found.get(last.number - 1)
+    content: Content = {"round": last.number, "seed": records[0].summary.seed, "after": _rows(last.confusion)}
+    content["local"] = {str(client): _rows(matrix) for client, matrix in last.client_confusion.items()}
+    return content | ({"before": _rows(before.confusion)} if before else {})
 
 
-def _splits(records: Sequence[Record]) -> list[Content]:
+def _rows(matrix: Matrix) -> list[list[float]]:
+    return [list(row) for row in matrix]
+
+
+def _splits(records: Sequence[Result]) -> list[Content]:
     """Each split once, with who held how many samples of each class."""
     found: dict[str, Content] = {}
     for record in records:
-        if "counts" in record.header:
-            split = record.header["split_hash"]
-            seeds = found.setdefault(split, {"hash": split, "counts": record.header["counts"], "seeds": []})["seeds"]
-            if record.summary["seed"] not in seeds:
-                seeds.append(record.summary["seed"])
+        if "counts" in record.provenance:
+            split = record.provenance["split_hash"]
+            seeds = found.setdefault(split, {"hash": split, "counts": record.provenance["counts"], "seeds": []})[
+                "seeds"
+            ]
+            if record.summary.seed not in seeds:
+                seeds.append(record.summary.seed)
     return list(found.values())
 
 
-def provenance(record: Record) -> Content:
+def provenance(record: Result) -> Content:
     """Where a run's numbers come from."""
-    header, summary = record.header, record.summary
+    header, summary = record.provenance, record.summary
     return {
-        "method": summary["method"],
-        "seed": summary["seed"],
-        "acc": round(10000 * summary["final"]["acc"]),
+        "method": summary.method,
+        "seed": summary.seed,
+        "acc": round(100 * percent(record)),
         "folder": _place(record),
-        "recipe": summary.get("recipe_hash", ""),
-        "split": summary.get("split_hash", ""),
+        "recipe": summary.recipe_hash,
+        "split": summary.split_hash,
         "data": header.get("data", ""),
         "made": " · ".join(f"{key} {header[key]}" for key in VERSIONS if header.get(key)),
     }
-
-
-def _recipe_text(record: Record) -> str:
-    if is_packed(record.folder):
-        return merge(Recipe(), record.recipe, f"recipe of {record.folder}").to_toml()
-    return (record.folder / "recipe.toml").read_text(encoding="utf-8")

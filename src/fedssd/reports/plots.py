@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fedssd.errors import UserError
 from fedssd.reports.charts import Curve, worth_seeing
 from fedssd.reports.page import Content, setting_content
-from fedssd.reports.records import collect
 from fedssd.reports.settings import settings
+from fedssd.runs.read import collect
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

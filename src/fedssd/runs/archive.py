@@ -127,7 +127,7 @@ def is_packed(run: Path) -> bool:
     return found is not None and found != run
 
 
-def read_run(run: Path) -> Packed:
+def packed_run(run: Path) -> Packed:
     """Read the run that a path leads to."""
     file = _file_of(run)
     if file is None:

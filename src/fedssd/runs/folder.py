@@ -18,9 +18,9 @@ from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.simulation.events import Line
+from fedssd.simulation.result import Round, Summary
 from fedssd.simulation.setup import Federation
 
-Summary = dict[str, Any]
 BEGUN = {"recipe.toml", "runs.json"}  # the first thing a run, or many, leaves in its folder
 PATIENCE = 3.0  # seconds to wait for a folder whose writer has just been killed
 
@@ -61,10 +61,11 @@ class RunFolder:
             sync_folder(self.path)
         self._lines, self._bytes, self._hash = 0, 0, hashlib.sha256()
 
-    def go_on(self, federation: Federation, header: Line, position: Position) -> list[Line]:
-        """Cut the record back to a position that :meth:`holds` and give its lines; what came later never happened.
+    def go_on(self, federation: Federation, header: Line, position: Position) -> tuple[Line, list[Round]]:
+        """Cut the record back to a position that :meth:`holds`, and give its header and rounds.
 
-        What the run had come to when it stopped is no longer so, and is gone until it ends again.
+        What came later never happened. What the run had come to when it stopped is no longer so, and is gone until it
+        ends again.
         """
         with explained(self.path):
             old, body = self._read()
@@ -76,7 +77,7 @@ class RunFolder:
             write_whole(self.path / "recipe.toml", federation.recipe.to_toml().encode(), durable=True)
             sync_folder(self.path)
         self._lines, self._bytes, self._hash = position.lines, len(kept), hashlib.sha256(kept)
-        return [json.loads(line) for line in kept.splitlines()]
+        return header, [Round.from_json(json.loads(line)) for line in kept.splitlines()]
 
     def _forget_results(self) -> None:
         for result in ("summary.json", "weights.safetensors"):
@@ -103,9 +104,9 @@ class RunFolder:
             return None, body
         return header if isinstance(header, dict) else None, body
 
-    def add(self, line: Line) -> None:
+    def add(self, one: Round) -> None:
         """One more round, on disk before the next one starts."""
-        text = _as_line(line)
+        text = _as_line(one.to_json())
         with explained(self.path), self.record.open("ab") as file:
             file.write(text)
         self._lines, self._bytes = self._lines + 1, self._bytes + len(text)
@@ -121,7 +122,7 @@ class RunFolder:
         with explained(self.path):
             flat = {name: leaf.contiguous().cpu() for name, leaf in tree.flatten(weights).items()}
             write_whole(self.path / "weights.safetensors", save(flat))
-            write_json(self.path / "summary.json", summary)
+            write_json(self.path / "summary.json", summary.to_json())
 
     def hold(self) -> None:
         """Keep every other process out of the folder until :meth:`release` or this one's end, however it comes."""
@@ -217,44 +218,3 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskError(f"cannot write to {path}: {error.strerror or error}") from None
-
-
-def diverged(line: Line) -> bool:
-    """Whether training broke down in a round: its loss is no finite number, or the guard refused every update."""
-    lost = "global" in line and line["global"]["loss"] is None
-    return lost or line.get("unchanged") == "refused"
-
-
-def summarise(federation: Federation, lines: list[Line], seconds: float) -> Summary:
-    """What a run came to."""
-    recipe = federation.recipe
-    measured = [line for line in lines if "global" in line]
-    summary: Summary = {
-        "method": recipe.method,
-        "server": recipe.server,
-        "data": recipe.data,
-        "partition": recipe.partition,
-        "seed": recipe.seed,
-        "rounds": len(lines),
-        "of_rounds": recipe.rounds,
-        "bytes_up": sum(line["bytes_up"] for line in lines),
-        "bytes_down": sum(line["bytes_down"] for line in lines),
-        "seconds": round(seconds, 3),
-        "recipe_hash": recipe.hash,
-        "split_hash": federation.partition.hash,
-    }
-    dropped = [line for line in lines if line["dropped"]]
-    if dropped:
-        summary["dropped"] = sum(len(line["dropped"]) for line in dropped)
-        summary["unchanged_rounds"] = sum("unchanged" in line for line in dropped)
-    lost = [line["round"] for line in lines if diverged(line)]
-    if lost:
-        summary["diverged"] = lost[0]
-    if measured:
-        last = measured[-1]
-        best = max(measured, key=lambda line: line["global"]["acc"])
-        summary["final"] = {"acc": last["global"]["acc"], "loss": last["global"]["loss"]}
-        if "local" in last:
-            summary["final"] |= {"local_acc": last["local"]["acc_mean"], "forgetting": last["forgetting"]}
-        summary["best"] = {"acc": best["global"]["acc"], "round": best["round"]}
-    return summary

@@ -15,13 +15,13 @@ from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe, interval
 from fedssd.methods.custom import blaming
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
-from fedssd.runs.folder import DiskError, RunFolder, diverged, refuse_taken
+from fedssd.runs.folder import DiskError, RunFolder, refuse_taken
 from fedssd.runs.provenance import header
 from fedssd.runs.signals import unbroken
-from fedssd.simulation.events import Event, Line, Listener, ignore
+from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.receive import newly_missing
-from fedssd.simulation.result import Result
+from fedssd.simulation.result import Result, Round
 from fedssd.simulation.setup import Brought, Federation, assemble_all
 from fedssd.simulation.simulation import Run, one_round, start
 
@@ -107,21 +107,21 @@ def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> 
     try:
         for done in range(runs[0].state.round, rounds):
             with blaming(f"in round {done + 1}"):
-                closed, lines = one_round(runs, engine)
+                closed, ended = one_round(runs, engine)
             with unbroken():
-                for run, one, line in zip(runs, closed, lines, strict=True):
+                for run, one, new in zip(runs, closed, ended, strict=True):
                     if run.folder:
-                        run.folder.add(line)
-                    run.lines.append(line)
+                        run.folder.add(new)
+                    run.rounds.append(new)
                     run.seconds = time.perf_counter() - begun
                     run.move_on(one)
                 keeper.keep_if_due()
-            for place, (run, line) in enumerate(zip(runs, lines, strict=True)):
-                notes = [_divergence(run, line)] if _diverged_now(run) else []
-                for note in [*notes, *newly_missing(run.name, run.lines)]:
+            for place, (run, new) in enumerate(zip(runs, ended, strict=True)):
+                notes = [_divergence(run, new)] if _diverged_now(run) else []
+                for note in [*notes, *newly_missing(run.name, run.rounds)]:
                     listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=note))
                 where = run.folder.path if run.folder else None
-                listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), line, folder=where))
+                listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), new, folder=where))
         with unbroken():
             keeper.keep()
             keeper.conclude()
@@ -144,13 +144,13 @@ def _how_to_go_on(runs: list[Run], keeper: Keeper) -> str:
 
 def _diverged_now(run: Run) -> bool:
     """Whether training broke down in this round, and not before."""
-    lost = [line for line in run.lines if diverged(line)]
-    return len(lost) == 1 and lost[0] is run.lines[-1]
+    *earlier, last = run.rounds
+    return last.diverged and not any(one.diverged for one in earlier)
 
 
-def _divergence(run: Run, line: Line) -> str:
-    how = "every update was refused, so its model stays" if "unchanged" in line else "its loss is no finite number"
-    return f"{run.name} diverged in round {line['round']}: {how} (a smaller lr may help)"
+def _divergence(run: Run, last: Round) -> str:
+    how = "every update was refused, so its model stays" if last.unchanged else "its loss is no finite number"
+    return f"{run.name} diverged in round {last.number}: {how} (a smaller lr may help)"
 
 
 class Keeper:
@@ -166,9 +166,9 @@ class Keeper:
         """Create the runs' folders, or put the runs where their checkpoints stood."""
         device = torch.device(self.machine.device)
         for place, run in enumerate(self.runs):
+            run.header = line = header(run.federation, self.machine.engine, device, self.machine.threads)
             if run.folder is None:
                 continue
-            line = header(run.federation, self.machine.engine, device, self.machine.threads)
             if points and points[place].state is not None:
                 _refuse_fewer(run, points[place].round)
                 run.go_on(points[place], line, device)
@@ -198,7 +198,7 @@ class Keeper:
     def conclude(self) -> None:
         """Summary and weights of every run that has ended a round."""
         for run in self.runs:
-            if run.folder and run.lines:
+            if run.folder and run.rounds:
                 run.folder.finish(run.result().summary, run.weights())
 
     def _save(self, run: Run) -> None:

@@ -1,166 +1,238 @@
-"""A run folder read back: its files are whole and belong together, or one sentence names the one that is not."""
+"""Runs read back whole, from folders and packs, or one sentence that names what is wrong; which repeat counts."""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from fedssd.errors import DamagedError
-from fedssd.runs.archive import Packed, is_packed, pack, read_run
+from fedssd.errors import DamagedError, UserError
+from fedssd.experiment.recipe import Recipe, merge
+from fedssd.runs.archive import Packed, is_packed, pack, packed_run, runs_below
+from fedssd.simulation.fields import Fields, Json
+from fedssd.simulation.result import Result, Round, Summary
 
-NUMBER, MAYBE = (int, float), (int, float, type(None))
-NUMBERS = [NUMBER]
-MATRIX = [NUMBERS]
+if TYPE_CHECKING:
+    from fedssd.core.tree import Tree
 
-
-class Either(NamedTuple):
-    """One of two shapes."""
-
-    one: Any
-    other: Any
+RULE = "the one begun last counts"
 
 
-# Shapes of what is read: a key with a question mark may be missing, a star stands for every key, [x] for a list of x.
-HEADER = {
-    "fedssd": str,
-    "recipe_hash": str,
-    "split_hash": str,
-    "parameters?": int,
-    "classes?": [str],
-    "counts?": MATRIX,
-    "resumed?": [{"round": int, "started?": str}],
-}
-ROUND = {
-    "round": int,
-    "bytes_up": int,
-    "bytes_down": int,
-    "global?": {"acc": NUMBER, "class_acc?": NUMBERS},
-    "local?": {"acc_mean": NUMBER, "class_acc?": NUMBERS},
-    "client_0?": {"class_acc?": NUMBERS},
-    "confusion?": {"global": MATRIX, "local?": {"*": MATRIX}},
-    "credibility?": Either(NUMBERS, MATRIX),  # of many classes the diagonal
-    "distillation?": {"*": MAYBE},
-    "seconds?": {"*": NUMBER},
-}
-SUMMARY = {
-    "method": str,
-    "seed": int,
-    "rounds": int,
-    "of_rounds": int,
-    "bytes_up": int,
-    "bytes_down": int,
-    "final?": {"acc": NUMBER, "local_acc?": MAYBE, "forgetting?": MAYBE},
-    "best?": {"acc": NUMBER},
-}
-WORDS = {
-    str: "text",
-    int: "a whole number",
-    NUMBER: "a number",
-    MAYBE: "a number or null",
-    list: "a list",
-    dict: "an object",
-}
+class Found(NamedTuple):
+    """The runs in some folders: those with something to show, and those that are left out."""
+
+    results: list[Result]
+    unfinished: list[Path]  # still running, or interrupted before they had anything to show
+    damaged: dict[Path, str]  # with the file that is missing or broken, in words
 
 
-class Files(NamedTuple):
-    """What a run folder holds, or a pack of a run."""
-
-    recipe: dict[str, Any]
-    header: dict[str, Any]
-    rounds: list[dict[str, Any]]
-    summary: dict[str, Any]
-
-
-def read_files(run: Path) -> Files:
-    """A run's recipe, record and summary; a :class:`DamagedError` where one is missing, broken or of another length.
-
-    A run in a pack is checked in the same way.
-    """
-    if is_packed(run):
-        return _packed_files(run)
-    recipe = _recipe(run / "recipe.toml")
-    summary = _summary(run / "summary.json")
-    record = run / "rounds.jsonl"
+def read_run(place: Path) -> Result:
+    """Read a run from its folder or its place in a pack; DamagedError where it is not as a run leaves it."""
+    if is_packed(place):
+        return _packed(place, packed_run(place))
+    recipe = _recipe(place / "recipe.toml")
+    summary = _summary(place / "summary.json")
+    record = place / "rounds.jsonl"
     header, rounds = _record(record)
-    if len(rounds) != summary["rounds"]:
-        raise DamagedError(f"{record} has {_rounds(len(rounds))}, and summary.json counts {summary['rounds']}")
-    return Files(recipe, header, rounds, summary)
+    if len(rounds) != summary.rounds:
+        raise DamagedError(f"{record} has {_many(len(rounds))}, and summary.json counts {summary.rounds}")
+    return Result(recipe, rounds, summary, header, place, partial(weights_in, place, recipe))
 
 
-def is_finished(run: Path) -> bool:
-    """Whether a run folder has all its rounds, and is whole; of a packed run its rounds are not looked at."""
+def is_finished(place: Path) -> bool:
+    """Whether a run has all its rounds, and is whole; of a packed run its rounds are not looked at."""
     try:
-        summary = _heads(run).summary if is_packed(run) else read_files(run).summary
+        summary = _heads(place, packed_run(place))[1] if is_packed(place) else read_run(place).summary
     except DamagedError:
         return False
-    return bool(summary["rounds"] == summary["of_rounds"] and "final" in summary)
+    return summary.finished and summary.accuracy is not None
 
 
-def packed(run: Path, detail: str = "curves") -> Packed:
-    """A run as it goes into a pack, with as much detail as is wanted."""
-    files = read_files(run)
-    return pack(files.recipe, files.header, files.summary, files.rounds, detail)
+def packed(folder: Path, detail: str = "curves") -> Packed:
+    """A run's folder as it goes into a pack, with as much detail as is wanted."""
+    run, recipe = read_run(folder), tomllib.loads(_text(folder / "recipe.toml"))
+    return pack(recipe, dict(run.provenance), run.summary.to_json(), [one.to_json() for one in run.rounds], detail)
 
 
-def _packed_files(run: Path) -> Files:
-    """A run out of a pack."""
-    files = _heads(run)
+def finished_result(folder: Path, recipe: Recipe) -> Result | None:
+    """What a run of this recipe left that has done all its rounds; None if it has not, or cannot be read."""
     try:
-        files = files._replace(rounds=read_run(run).rounds)
+        found = read_run(folder)
+        whole = found.summary.finished and found.summary.rounds == recipe.rounds
+        if not whole or found.recipe.hash != found.summary.recipe_hash or found.weights is None:
+            return None
+    except (DamagedError, UserError):
+        return None
+    return found
+
+
+def collect(places: Sequence[Path]) -> list[Result]:
+    """Every whole run in or below these folders or in packs, at least one."""
+    found = look(places)
+    if found.results:
+        return found.results
+    for what in found.damaged.values():
+        raise DamagedError(what)
+    where = ", ".join(map(str, places))
+    raise UserError(f"expected runs (folders with recipe.toml, rounds.jsonl and summary.json), found none in {where}")
+
+
+def look(places: Sequence[Path]) -> Found:
+    """Every run in or below these folders or in packs, each once, in the order of their paths."""
+    found = Found([], [], {})
+    for path, named in _runs(places).items():
+        if (path / "recipe.toml").is_file() and not (path / "summary.json").is_file():
+            found.unfinished.append(path)
+            continue
+        try:
+            result = read_run(named)
+        except DamagedError as error:
+            found.damaged[path] = str(error)
+            continue
+        if result.summary.accuracy is not None:
+            found.results.append(result)
+        else:
+            found.unfinished.append(path)
+    return found
+
+
+def _runs(places: Sequence[Path]) -> dict[Path, Path]:
+    """Where runs are, and by which path they were found."""
+    found: dict[Path, Path] = {}
+    for place in places:
+        packed = runs_below(place)
+        if not place.is_dir() and not packed:
+            raise UserError(f"expected a folder with runs, got {place}, which is not there")
+        for path in sorted({*_begun_below(place), *packed}):
+            found.setdefault(path.resolve(), path)
+    return found
+
+
+def _begun_below(folder: Path) -> Iterator[Path]:
+    yield from (path.parent for path in folder.rglob("rounds.jsonl"))
+    yield from (path.parent for path in folder.rglob("summary.json") if (path.parent / "recipe.toml").is_file())
+
+
+def header_of(place: Path) -> Json:
+    """What a run was made with, line 0 of its record; empty where it cannot be read."""
+    if is_packed(place):
+        return packed_run(place).header
+    try:
+        with (place / "rounds.jsonl").open(encoding="utf-8") as file:
+            found = json.loads(file.readline())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def rounds_recorded(folder: Path) -> int:
+    """Complete lines after the header; a line that was cut short does not count."""
+    try:
+        return max(0, (folder / "rounds.jsonl").read_bytes().count(b"\n") - 1)
+    except OSError:  # not begun, or moved to its place a moment ago
+        return 0
+
+
+def begun(header: Mapping[str, Any]) -> str:
+    """When a run was begun, or last gone on with, by its header; empty for a run that does not say."""
+    times = [entry.get("started") for entry in (header, *header.get("resumed", []))]
+    return max((time for time in times if isinstance(time, str)), default="")
+
+
+def newest_last(runs: Iterable[Path]) -> list[Path]:
+    """Runs by when they were begun; those that do not say come first, in the order of their paths."""
+    return sorted(runs, key=lambda run: (begun(header_of(run)), run))
+
+
+def _packed(place: Path, run: Packed) -> Result:
+    header, summary = _heads(place, run)
+    try:
+        rounds = tuple(_numbered(f"{place} round", run.rounds))
+        recipe = merge(Recipe(), run.recipe, f"recipe of {place}")
+    except DamagedError:
+        raise
     except ValueError as error:
-        raise DamagedError(f"{run} {error}") from None
-    if len(files.rounds) != files.summary["rounds"]:
-        raise DamagedError(f"{run} has {_rounds(len(files.rounds))}, and its summary counts {files.summary['rounds']}")
-    for number, line in enumerate(files.rounds, start=1):
-        _refuse_misfit(f"{run} round {number}", line, ROUND)
-        if line["round"] != number:
-            raise DamagedError(f"{run} has round {line['round']}, where {number} belongs")
-    return files
+        raise DamagedError(f"{place} {error}") from None
+    if len(rounds) != summary.rounds:
+        raise DamagedError(f"{place} has {_many(len(rounds))}, and its summary counts {summary.rounds}")
+    return Result(recipe, rounds, summary, header, place)
 
 
-def _heads(run: Path) -> Files:
-    """The same without its rounds, which are most of it."""
-    found = read_run(run)
-    _refuse_misfit(f"{run}, its header,", found.header, HEADER)
-    _refuse_misfit(f"{run}, its summary,", found.summary, SUMMARY)
-    _refuse_no_best(f"{run}, its summary,", found.summary)
-    return Files(found.recipe, found.header, [], found.summary)
+def _heads(place: Path, run: Packed) -> tuple[Json, Summary]:
+    """A packed run's header and summary, without its rounds, which are most of it."""
+    header = _understood(f"{place}, its header,", _header, run.header)
+    return header, _understood(f"{place}, its summary,", Summary.from_json, run.summary)
 
 
-def _recipe(file: Path) -> dict[str, Any]:
-    text = _text(file)
+def _recipe(file: Path) -> Recipe:
     try:
-        return tomllib.loads(text)
+        return merge(Recipe(), tomllib.loads(_text(file)), f"recipe {file}")
+    except UserError as error:
+        raise DamagedError(str(error)) from None
     except ValueError as error:
         raise DamagedError(f"{file} is not valid TOML: {error}") from None
 
 
-def _summary(file: Path) -> dict[str, Any]:
-    summary = _object(str(file), _text(file), SUMMARY)
-    _refuse_no_best(str(file), summary)
-    return summary
+def _summary(file: Path) -> Summary:
+    found: Summary = _understood(str(file), Summary.from_json, _json(str(file), _text(file)))
+    return found
 
 
-def _refuse_no_best(place: str, summary: dict[str, Any]) -> None:
-    if "final" in summary and "best" not in summary:
-        raise DamagedError(f"{place} has no 'best'")
-
-
-def _record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _record(file: Path) -> tuple[Json, tuple[Round, ...]]:
     """A header and rounds; a last line that was cut short by a crash does not count."""
     first, *rest = _text(file).split("\n")
     if not rest:
         raise DamagedError(f"{file} has no header")
-    header, rounds = _object(f"{file} line 1, its header,", first, HEADER), []
-    for number, text in enumerate(rest[:-1], start=1):
-        place = f"{file} line {number + 1}"
-        line = _object(place, text, ROUND)
-        if line["round"] != number:
-            raise DamagedError(f"{place} is round {line['round']}, where {number} belongs")
-        rounds.append(line)
-    return header, rounds
+    place = f"{file} line 1, its header,"
+    header = _understood(place, _header, _json(place, first))
+    lines = (_json(f"{file} line {number}", text) for number, text in enumerate(rest[:-1], start=2))
+    return header, tuple(_numbered(f"{file} line", lines, first=2))
+
+
+def _numbered(place: str, lines: Iterable[Any], first: int = 1) -> Iterator[Round]:
+    for number, line in enumerate(lines, start=1):
+        where = f"{place} {number + first - 1}"
+        one = _understood(where, Round.from_json, line)
+        if one.number != number:
+            raise DamagedError(f"{where} is round {one.number}, where {number} belongs")
+        yield one
+
+
+def _header(content: object) -> Json:
+    """A header as it is, with the keys that are read from it looked at."""
+    header = Fields(content)
+    for key in ("fedssd", "recipe_hash", "split_hash"):
+        header.text(key)
+    header.whole("parameters", 0)
+    header.matrix("counts")
+    header.texts("classes")
+    header.objects("resumed")
+    assert isinstance(content, dict)
+    return content
+
+
+def _understood(place: str, read: Any, content: object) -> Any:
+    try:
+        return read(content)
+    except ValueError as error:
+        raise DamagedError(f"{place} {error}") from None
+
+
+def weights_in(folder: Path, recipe: Recipe) -> Tree | None:
+    """The weights that a run left; None where there are none, or they cannot be read."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from fedssd.core import tree
+
+    try:
+        found = tree.unflatten(load_file(folder / "weights.safetensors"))
+    except (OSError, ValueError, SafetensorError):
+        return None
+    return found if "," in recipe.model else {"params": {}, "buffers": {}, **found}  # an empty branch is not written
 
 
 def _text(file: Path) -> str:
@@ -174,66 +246,17 @@ def _text(file: Path) -> str:
         raise DamagedError(f"{file} is not UTF-8 text") from None
 
 
-def _object(place: str, text: str, shape: Any) -> dict[str, Any]:
-    """A JSON object of this shape; NaN and infinity are no JSON."""
+def _json(place: str, text: str) -> Any:
+    """What a line of JSON holds; NaN and infinity are no JSON."""
     try:
-        content: dict[str, Any] = json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise DamagedError(f"{place} is not valid JSON") from None
-    _refuse_misfit(place, content, shape)
-    return content
-
-
-def _refuse_misfit(place: str, content: Any, shape: Any) -> None:
-    wrong = _misfit(content, shape, "")
-    if wrong:
-        raise DamagedError(f"{place} {wrong}")
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _misfit(content: Any, shape: Any, name: str = "") -> str:
-    """What does not have its shape, in words; empty where all has."""
-    if isinstance(shape, Either):
-        return _misfit(content, shape.one, name) and _misfit(content, shape.other, name)
-    kind = type(shape) if isinstance(shape, dict | list) else shape
-    if not isinstance(content, kind):
-        return f"expects {WORDS[kind]}{f' for {name!r}' if name else ''}, got {_short(content)}"
-    if isinstance(shape, list):
-        return _misfit_in_list(content, shape[0], name)
-    if kind is not dict:
-        return ""
-    for key, inner in shape.items():
-        for bare in content if key == "*" else [key.rstrip("?")]:
-            path = f"{name}.{bare}" if name else bare
-            if bare in content:
-                wrong = _misfit(content[bare], inner, path)
-            else:
-                wrong = "" if key.endswith("?") else f"has no {path!r}"
-            if wrong:
-                return wrong
-    return ""
-
-
-def _misfit_in_list(content: Any, shape: Any, name: str) -> str:
-    """Of numbers all are looked at together, as a record has many; of lists, each must be as long as the first."""
-    if isinstance(shape, tuple) and set(map(type, content)) <= set(shape):
-        return ""
-    for place, one in enumerate(content):
-        wrong = _misfit(one, shape, f"{name}[{place}]")
-        if not wrong and isinstance(one, list) and len(one) != len(content[0]):
-            wrong = f"expects {len(content[0])} numbers for '{name}[{place}]', got {len(one)}"
-        if wrong:
-            return wrong
-    return ""
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def _rounds(count: int) -> str:
+def _many(count: int) -> str:
     return f"{count} round{'' if count == 1 else 's'}"

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedssd.errors import UserError, perhaps
-from fedssd.runs import glance
-from fedssd.simulation.events import Event, Line, Listener
+from fedssd.runs.read import header_of
+from fedssd.simulation.events import Event, Listener
+from fedssd.simulation.result import Round
 
 PROJECT = "fedssd"
 Figures = dict[str, float]
@@ -157,22 +158,22 @@ def tracked(
     rounds: dict[Path, object] = {}
     failed: list[Exception] = []
 
-    def tell(folder: Path, line: Line) -> None:
+    def tell(folder: Path, new: Round) -> None:
         if folder not in sinks:
             run = followed(folder, out, (homes or {}).get(folder, folder))
             sinks[folder], rounds[folder] = open_sink(run), run.recipe.get("rounds")
-            for earlier in _recorded(folder, line["round"]):
+            for earlier in _recorded(folder, new.number):
                 _tell(sinks[folder], earlier)
-        _tell(sinks[folder], line)
-        if line["round"] == rounds[folder]:
+        _tell(sinks[folder], new)
+        if new.number == rounds[folder]:
             _close(sinks.pop(folder), whole=True)
 
     def heard(event: Event) -> None:
         listen(event)
-        if event.folder is None or event.line is None or failed:
+        if event.folder is None or event.round is None or failed:
             return
         try:
-            tell(event.folder, event.line)
+            tell(event.folder, event.round)
         except Exception as error:
             failed.append(error)
             why = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -187,9 +188,9 @@ def tracked(
             _close(sink, whole)
 
 
-def _tell(sink: Sink, line: Line) -> None:
-    if line["round"] > sink.last:
-        sink.tell(line["round"], figures_of(line))
+def _tell(sink: Sink, one: Round) -> None:
+    if one.number > sink.last:
+        sink.tell(one.number, figures_of(one))
 
 
 def _close(sink: Sink, whole: bool) -> None:
@@ -197,14 +198,15 @@ def _close(sink: Sink, whole: bool) -> None:
         sink.close(whole)
 
 
-def _recorded(folder: Path, before: int) -> list[Line]:
+def _recorded(folder: Path, before: int) -> list[Round]:
     """The rounds before this one, from a run that goes on."""
     _, *lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return [line for line in map(json.loads, lines) if line["round"] < before]
+    return [one for one in map(Round.from_json, map(json.loads, lines)) if one.number < before]
 
 
-def figures_of(line: Mapping[str, Any]) -> Figures:
+def figures_of(one: Round) -> Figures:
     """The numbers of a round by name, such as ``global/acc``; not those of single classes and clients."""
+    line = one.to_json()
     nested = {k: v if isinstance(v, Mapping) else {"": v} for k, v in line.items() if k not in ("round", "confusion")}
     flat = {f"{key}/{name}" if name else key: value for key, found in nested.items() for name, value in found.items()}
     numbers = {name: value for name, value in flat.items() if isinstance(value, int | float)}
@@ -213,7 +215,7 @@ def figures_of(line: Mapping[str, Any]) -> Figures:
 
 def followed(folder: Path, out: Path, home: Path) -> Followed:
     """A run's name and recipe, by its folder, and by the one it will be in."""
-    header = glance.header(folder)
+    header = header_of(folder)
     identity = sha256(f"{header.get('recipe_hash')} {header.get('started')} {folder.name}".encode()).hexdigest()[:16]
     recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
     group = out.resolve().name

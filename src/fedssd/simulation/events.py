@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-Line = dict[str, Any]  # one round's record
+from fedssd.simulation.result import Round
+
+Line = dict[str, Any]  # a line of rounds.jsonl
 
 
 class Event(NamedTuple):
@@ -15,7 +17,7 @@ class Event(NamedTuple):
     run: str
     done: int  # rounds so far, over the whole job
     total: int
-    line: Line | None = None
+    round: Round | None = None
     note: str = ""
     folder: Path | None = None  # of the run whose round ended, where it is written to one
 

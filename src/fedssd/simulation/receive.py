@@ -16,7 +16,7 @@ from fedssd.core.tree import Tree
 from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
-from fedssd.simulation.events import Line
+from fedssd.simulation.result import Round
 
 
 class Received(NamedTuple):
@@ -89,12 +89,12 @@ def _refused(recipe: Recipe, job: Job, trained: Trained) -> dict[int, str]:
     return judge(parts, trained.work, expected, Limits(norm_limit=recipe.norm_limit)).refused
 
 
-def newly_missing(run: str, lines: list[Line]) -> list[str]:
+def newly_missing(run: str, rounds: list[Round]) -> list[str]:
     """Remarks on the last round, where it is the first without somebody's update or the first without anybody's."""
-    notes = []
-    if lines[-1]["dropped"] and not any(line["dropped"] for line in lines[:-1]):
-        client, why = next(iter(lines[-1]["dropped"].items()))
-        notes.append(f"{run}: round {lines[-1]['round']} goes on without client {client} ({why})")
-    if lines[-1].get("unchanged") == "lost" and not any("unchanged" in line for line in lines[:-1]):
-        notes.append(f"{run}: no reply came in round {lines[-1]['round']}, so the global model stays as it was")
+    notes, (*earlier, last) = [], rounds
+    if last.dropped and not any(one.dropped for one in earlier):
+        client, why = next(iter(last.dropped.items()))
+        notes.append(f"{run}: round {last.number} goes on without client {client} ({why})")
+    if last.unchanged == "lost" and not any(one.unchanged for one in earlier):
+        notes.append(f"{run}: no reply came in round {last.number}, so the global model stays as it was")
     return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
@@ -234,6 +235,29 @@ def options_in_force(method: Method) -> Options:
         for half in halves
         if option_types(type(half))
     }
+
+
+def module_with(recipe: Recipe, weights: Tree | None, like: nn.Module | None = None) -> nn.Module:
+    """A model with these weights, in evaluation mode; built by the recipe's names where no module is given to copy."""
+    if weights is None:
+        raise UserError("this run has no weights: a pack keeps none, and a run that was interrupted wrote none")
+    if like is None:
+        try:
+            dataset = load(recipe.data, recipe.label)
+        except UserError as error:
+            raise UserError(f"the model's form follows from its data: {error}") from None
+        modules = design(recipe, dataset.shape, dataset.num_classes).modules
+        like = next(iter(modules.values())) if len(modules) == 1 else nn.ModuleDict(modules)
+    module = deepcopy(like).to_empty(device="cpu").eval()
+    several = isinstance(module, nn.ModuleDict) and "params" not in weights
+    pairs = [(module.get_submodule(name), own) for name, own in weights.items()] if several else [(module, weights)]
+    for one, own in pairs:
+        held = {name: leaf.cpu() for name, leaf in (own["params"] | own["buffers"]).items()}
+        wanted = {name: leaf.shape for name, leaf in one.state_dict().items() if name in held}
+        if any(held[name].shape != shape for name, shape in wanted.items()):
+            raise UserError("this run has a model for each client: take them from result.weights, [clients, …]")
+        one.to(next(iter(held.values())).dtype).load_state_dict(held, strict=False)
+    return module
 
 
 def _modules(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brought) -> dict[str, nn.Module]:

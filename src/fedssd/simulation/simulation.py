@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,12 +22,12 @@ from fedssd.core.round import ClientStore, Trained, close_round, first_memory, f
 from fedssd.core.tree import Tree
 from fedssd.experiment.recipe import Recipe
 from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in
-from fedssd.runs.folder import RunFolder, summarise
-from fedssd.simulation.events import Line
+from fedssd.runs.folder import RunFolder
+from fedssd.simulation.fields import Json
 from fedssd.simulation.machine import cohort_size
-from fedssd.simulation.measure import round_line
+from fedssd.simulation.measure import measure_round
 from fedssd.simulation.receive import Received, receive
-from fedssd.simulation.result import Result
+from fedssd.simulation.result import Result, Round, summarise
 from fedssd.simulation.setup import Federation
 
 
@@ -40,7 +41,8 @@ class Run:
     rows: list[Tensor]
     auxiliary: Auxiliary | None
     folder: RunFolder | None
-    lines: list[Line] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    header: Json = field(default_factory=dict)  # what it is made with
     seconds: float = 0.0
 
     @property
@@ -56,12 +58,12 @@ class Run:
         self.store.put(closed.received.clients, closed.received.trained.memories)
         self.state = closed.state
 
-    def go_on(self, point: Checkpoint, header: Line, device: torch.device) -> None:
+    def go_on(self, point: Checkpoint, header: dict[str, Any], device: torch.device) -> None:
         """Stand where a checkpoint of this run stood."""
         assert self.folder is not None
         assert point.state is not None
         forget(self.folder, [number for number in rounds_in(self.folder) if number > point.round])
-        self.lines = self.folder.go_on(self.federation, header, point.position)
+        self.header, self.rounds = self.folder.go_on(self.federation, header, point.position)
         trees = (*point.state[1:], point.memories)
         weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
         self.state = ServerState(point.round, weights, local, server)
@@ -79,9 +81,16 @@ class Run:
         return self.store.get(everybody, {"model": self.state.weights})["model"]
 
     def result(self) -> Result:
-        summary = summarise(self.federation, self.lines, self.seconds)
+        recipe, weights = self.federation.recipe, self.weights()
+        summary = summarise(recipe, self.federation.partition.hash, self.rounds, self.seconds)
         folder = self.folder.path if self.folder else None
-        return Result(self.federation.recipe, self.lines, summary, self.weights(), folder)
+        return Result(
+            recipe, tuple(self.rounds), summary, self.header, folder, partial(_given, weights), self.federation.module
+        )
+
+
+def _given(weights: Tree) -> Tree:
+    return weights
 
 
 class Closed(NamedTuple):
@@ -157,7 +166,7 @@ class Clock:
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + time.perf_counter() - begun
 
 
-def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]]:
+def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Round]]:
     """One round of every run: open, train, close, evaluate. It changes nothing yet, so it can stop anywhere."""
     clock = Clock()
     with clock.measure("server"):
@@ -173,4 +182,4 @@ def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Line]
         evaluations = evaluate_closed(runs[0].federation, engine, closed, jobs, trained)
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
-    return closed, [round_line(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]
+    return closed, [measure_round(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]

@@ -10,10 +10,8 @@ from typing import Any
 from fedssd.errors import UserError
 from fedssd.experiment.cells import resolved
 from fedssd.experiment.recipe import Recipe, check, load_recipe, merge
-from fedssd.runs import glance
-from fedssd.runs.archive import is_packed, read_run, runs_below
-from fedssd.runs.read import is_finished
-from fedssd.runs.repeats import newest_last
+from fedssd.runs.archive import is_packed, packed_run, runs_below
+from fedssd.runs.read import header_of, is_finished, newest_last
 from fedssd.runs.rules import still_valid
 
 
@@ -39,7 +37,7 @@ def recipes_of_finished(folders: Iterable[Path], trusted: str = "") -> Iterator[
     there = dict.fromkeys(run for folder in folders for run in runs_in(folder))
     for run in newest_last(filter(is_finished, there)):
         recipe = _recipe(run, trusted)
-        if recipe is not None and still_valid(glance.header(run), recipe):
+        if recipe is not None and still_valid(header_of(run), recipe):
             yield recipe, run
 
 
@@ -52,7 +50,7 @@ def runs_in(folder: Path) -> Iterator[Path]:
 def recipe_of(run: Path) -> Recipe:
     """The recipe that a run wrote down, as this version reads it."""
     if is_packed(run):
-        return check(merge(Recipe(), read_run(run).recipe, f"recipe of {run}"))
+        return check(merge(Recipe(), packed_run(run).recipe, f"recipe of {run}"))
     return load_recipe(run / "recipe.toml", {})
 
 
@@ -67,4 +65,6 @@ def _recipe(run: Path, trusted: str) -> Recipe | None:
 
 
 def _written(run: Path) -> dict[str, Any]:
-    return read_run(run).recipe if is_packed(run) else tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
+    return (
+        packed_run(run).recipe if is_packed(run) else tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
+    )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -21,10 +22,11 @@ import torch
 from fedssd.errors import UserError
 from fedssd.experiment.recipe import Recipe
 from fedssd.runs.loop import run_together
+from fedssd.runs.read import finished_result, weights_in
 from fedssd.runs.signals import terminate
 from fedssd.simulation.events import Event, Listener
 from fedssd.simulation.machine import using_threads
-from fedssd.simulation.result import Result, read_result
+from fedssd.simulation.result import Result
 
 POLL = 0.2  # seconds between looks at what the workers say
 LAST_WORDS = 20.0  # seconds a worker has to write its checkpoints when all is to end, or to be heard out
@@ -45,7 +47,7 @@ class Work(NamedTuple):
 
     def finished(self) -> dict[int, Result]:
         """The results of those that need not run again, by their place."""
-        read = ((i, read_result(o, r)) for i, (o, r) in enumerate(zip(self.outs, self.recipes, strict=True)) if o)
+        read = ((i, finished_result(o, r)) for i, (o, r) in enumerate(zip(self.outs, self.recipes, strict=True)) if o)
         return {place: result for place, result in read if result is not None}
 
 
@@ -178,4 +180,11 @@ def _work(recipes: list[Recipe], outs: list[Path | None], resume: bool) -> list[
     finally:
         _busy = False
     _channel.put(None)
-    return [replace(result, weights={}) if result.folder else result for result in done]
+    return [_left_on_disk(result) for result in done]
+
+
+def _left_on_disk(result: Result) -> Result:
+    """The same with weights that are read from its folder when they are asked for."""
+    if result.folder is None:
+        return result
+    return replace(result, load=partial(weights_in, result.folder, result.recipe))

@@ -23,6 +23,7 @@ from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.machine import cohort_size
 from fedssd.simulation.receive import Received
+from fedssd.simulation.result import Round
 from fedssd.simulation.setup import Federation, assemble
 from fedssd.simulation.simulation import Run, close_job, open_job, start
 from fedssd.theory.measure import Objective, RoundMeasure, measure_gradients, measure_participant
@@ -51,7 +52,7 @@ def replay(folder: Path, rounds: int | None = None, listen: Listener = ignore) -
     measured = []
     for done, one in enumerate(_rounds(federation, _recorded_engine(folder)), 1):
         measured.append(one)
-        listen(Event(f"{recipe.method} seed {recipe.seed}", done, recipe.rounds, {"round": done}))
+        listen(Event(f"{recipe.method} seed {recipe.seed}", done, recipe.rounds, Round(done, 0, 0)))
     return Replay(federation, cohort_size(federation), measured)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fedssd.experiment.paper import Column
 from fedssd.experiment.report import mechanism
 from fedssd.experiment.report.evidence import Evidence
+from fedssd.experiment.report.lines import until
 from fedssd.experiment.report.row_names import strength
 from fedssd.experiment.report.tuned import until_reported
 from fedssd.experiment.report.wording import NOT_RUN, interval, leads, listed, rounds_of, seeds_of, spread
@@ -93,12 +94,10 @@ def _plots(evidence: Evidence, data: str, pairs: Sequence[Pair]) -> list[Plot]:
 
 def _gains(evidence: Evidence, pair: Pair) -> dict[int, list[float]]:
     """By round, seed by seed."""
-    both = [
-        {record.summary["seed"]: record for record in evidence.records(trial)} for trial in (pair.ours, pair.theirs)
-    ]
+    both = [{record.summary.seed: record for record in evidence.records(trial)} for trial in (pair.ours, pair.theirs)]
     found: dict[int, list[float]] = {}
     for seed in sorted(both[0].keys() & both[1].keys()):
-        ours, theirs = ({one["round"]: global_accuracy(one) for one in records[seed].rounds} for records in both)
+        ours, theirs = ({one.number: global_accuracy(one) for one in records[seed].rounds} for records in both)
         for number, accuracy in ours.items():
             other = theirs.get(number)
             if accuracy is not None and other is not None:
@@ -218,7 +217,7 @@ def _rows(evidence: Evidence, pair: Pair, found: Mapping[int, Rival], rounds: Se
     title, measure = next(iter(mechanism.DISTILLED.items()))
     records = evidence.records(pair.ours)
     if records:
-        ends = [mechanism.ends([one.until(after) for one in records], measure) for after in rounds]
+        ends = [mechanism.ends([until(one, after) for one in records], measure) for after in rounds]
         rows.append(["", title, *(spread(values, 2) if values else "–" for values in ends)])
     return rows
 

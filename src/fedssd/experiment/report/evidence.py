@@ -13,15 +13,17 @@ from typing import NamedTuple
 from fedssd.experiment.paper import Column
 from fedssd.experiment.recipe import MACHINE
 from fedssd.experiment.report import mechanism
+from fedssd.experiment.report.lines import until
 from fedssd.experiment.report.row_names import titles
 from fedssd.experiment.study.design import OURS, THEIRS, Changes, Tuned, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
-from fedssd.reports.comparison import Reached, first_reaching, reached
-from fedssd.reports.records import Record, read
+from fedssd.reports.comparison import Reached, reached
 from fedssd.reports.statistics import Rival, pair
+from fedssd.runs.read import read_run
+from fedssd.simulation.result import Result
 
 
 class Best(NamedTuple):
@@ -80,10 +82,10 @@ class Evidence:
         """A trial less the FedAvg beside it."""
         return self.against(trial, self.study.fedavg_beside(trial), which, seeds)
 
-    def records(self, trial: Trial) -> list[Record]:
+    def records(self, trial: Trial) -> list[Result]:
         """What its runs wrote down, as far as it has been run."""
         paths = [self.results.run(trial, seed) for seed in self.study.seeds_read(trial)]
-        return [_record(path).until(trial.recipe.rounds) for path in paths if path is not None]
+        return [until(_record(path), trial.recipe.rounds) for path in paths if path is not None]
 
     def distilled(self, settled: Settled) -> list[tuple[Column, float]]:
         """FedSSD's mean weight in percent of M_max in the last round, by those columns it was reported on."""
@@ -109,9 +111,9 @@ class Evidence:
     def _reaching_fedavg(self, ours: Trial) -> dict[int, int | None]:
         """By seed the first round with FedAvg's final accuracy, None for never."""
         theirs = self.records(self.study.fedavg_beside(ours))
-        ends = {record.summary["seed"]: record.rounds[-1]["global"]["acc"] for record in theirs}
-        known = {record.summary["seed"]: record for record in self.records(ours)}
-        return {seed: first_reaching(record.rounds, ends[seed]) for seed, record in known.items() if seed in ends}
+        ends = {record.summary.seed: record.rounds[-1].accuracy or 0.0 for record in theirs}
+        known = {record.summary.seed: record for record in self.records(ours)}
+        return {seed: record.rounds_to(ends[seed]) for seed, record in known.items() if seed in ends}
 
     @property
     def leaders(self) -> list[str]:
@@ -253,5 +255,5 @@ class Evidence:
 
 
 @cache
-def _record(path: Path) -> Record:
-    return read(path)
+def _record(path: Path) -> Result:
+    return read_run(path)

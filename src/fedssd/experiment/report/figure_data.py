@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Place, cells_of
-from fedssd.reports.records import Record, read
+from fedssd.experiment.report.lines import lines_of
 from fedssd.reports.table import values
+from fedssd.runs.read import read_run
+from fedssd.simulation.result import Result
 
-Titled = Sequence[tuple[str, Record]]  # runs with the title of their setting
+Titled = Sequence[tuple[str, Result]]  # runs with the title of their setting
 Matrix = Sequence[Sequence[int]]
 CLIENT = "8"  # whose confusion matrices the paper shows
 
 
 def runs_of(
     places: Iterable[Place], done: Mapping[str, Path], seeds: Sequence[int], methods: Sequence[str] | None = None
-) -> list[tuple[str, Record]]:
+) -> list[tuple[str, Result]]:
     """The finished runs behind a figure, each with the title of its setting."""
     cells = [(place.column.title, cell) for place in places for cell in cells_of(place, seeds, methods)]
-    return [(title, read(done[cell.key])) for title, cell in cells if cell.key in done]
+    return [(title, read_run(done[cell.key])) for title, cell in cells if cell.key in done]
 
 
 def _csv(heads: str, rows: Iterable[Sequence[Any]]) -> str:
@@ -32,14 +34,14 @@ def forgetting(runs: Titled) -> str:
     rows = [
         (
             title,
-            run.summary["seed"],
+            run.summary.seed,
             line["round"],
             line["global"]["acc"],
             line["local"]["acc_mean"],
             line["forgetting"],
         )
         for title, run in runs
-        for line in run.rounds
+        for line in lines_of(run)
         if "local" in line
     ]
     return _csv("setting seed round global local difference", rows)
@@ -48,9 +50,9 @@ def forgetting(runs: Titled) -> str:
 def by_class(runs: Titled) -> str:
     """Accuracy by class and round of the global model and of client 0."""
     rows = [
-        (title, run.summary["seed"], line["round"], model, number, accuracy)
+        (title, run.summary.seed, line["round"], model, number, accuracy)
         for title, run in runs
-        for line in run.rounds
+        for line in lines_of(run)
         for model, key in (("global", "global"), ("client 0", "client_0"))
         for number, accuracy in enumerate(line.get(key, {}).get("class_acc", []))
     ]
@@ -68,7 +70,7 @@ def confusion(runs: Titled) -> str:
         for model, matrix in (("data", found.held), ("global", found.sent), (f"client {CLIENT}", found.after)):
             for true, counts in enumerate(matrix):
                 for called, count in enumerate(counts):
-                    rows.append((title, run.recipe["method"], run.summary["seed"], model, true, called, count))
+                    rows.append((title, run.recipe.method, run.summary.seed, model, true, called, count))
     return _csv("setting method seed model true called count", rows)
 
 
@@ -80,10 +82,10 @@ class Matrices(NamedTuple):
     after: Matrix  # and what its own does after training
 
 
-def matrices_of(run: Record) -> Matrices:
+def matrices_of(run: Result) -> Matrices:
     """What a run recorded of client 8."""
-    found = {line["round"]: line["confusion"] for line in run.rounds if "confusion" in line}
-    last, counts = max(found, default=0), run.header.get("counts", [])[int(CLIENT) :][:1]
+    found = {line["round"]: line["confusion"] for line in lines_of(run) if "confusion" in line}
+    last, counts = max(found, default=0), run.provenance.get("counts", [])[int(CLIENT) :][:1]
     held = [[count * (place == at) for at in range(len(one))] for one in counts for place, count in enumerate(one)]
     after = found.get(last, {}).get("local", {}).get(CLIENT, [])
     return Matrices(held, found.get(last - 1, {}).get("global", []), after)

@@ -6,12 +6,12 @@ all else is a mean over seeds. Data that stand in for the paper's are named in e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
 from fedssd.experiment.report.figure_data import CLIENT, Matrix, Titled, matrices_of
+from fedssd.experiment.report.lines import lines_of
 from fedssd.experiment.report.shaded_grids import Grid, grids
 from fedssd.reports.charts import (
     AXIS,
@@ -30,15 +30,15 @@ from fedssd.reports.charts import (
     value_scale,
 )
 from fedssd.reports.drawings import seeds as seeds_of
-from fedssd.reports.records import Record
 from fedssd.reports.svg import text
+from fedssd.simulation.result import Result
 
 
 def forgetting(runs: Titled, stand_in: str = "") -> str:
     """Left a dot for every round, global against mean local accuracy; right their difference; means over seeds."""
     found: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for title, run in runs:
-        for line in run.rounds:
+        for line in lines_of(run):
             if "local" in line:
                 both = 100 * line["local"]["acc_mean"], 100 * line["global"]["acc"]
                 found.setdefault(title, {}).setdefault(line["round"], []).append(both)
@@ -85,7 +85,7 @@ def by_class(runs: Titled, stand_in: str = "") -> str:
     for title in dict.fromkeys(title for title, _ in runs):
         for name, key in (("global", "global"), ("client 0", "client_0")):
             found: dict[int, list[list[float]]] = {}  # by round, seed by seed
-            for line in (line for other, run in runs if other == title for line in run.rounds):
+            for line in (line for other, run in runs if other == title for line in lines_of(run)):
                 if "class_acc" in line.get(key, {}):
                     found.setdefault(line["round"], []).append(line[key]["class_acc"])
             if found:
@@ -104,12 +104,12 @@ def confusion(runs: Titled, stand_in: str = "") -> str:
         held, sent, after = matrices_of(run)
         if not after:
             continue
-        name = NAMES.get(run.recipe["method"], run.recipe["method"])
+        name = NAMES.get(run.recipe.method, run.recipe.method)
         if not panels:
             panels += [Grid(f"client {CLIENT} holds{_named(stand_in)}", held, "class", unit="samples")] if held else []
             panels += [_called("the global model", sent)] if sent else []
         panels.append(_called(f"{name}: client {CLIENT}", after))
-        of_seeds += [run.summary["seed"]]
+        of_seeds += [run.summary.seed]
     which = f"seed{'' if len(set(of_seeds)) == 1 else 's'} {', '.join(map(str, dict.fromkeys(of_seeds)))}"
     note = f"share of a class's test samples that are called so; {which}, last round"
     return grids(f"Confusion matrices of client {CLIENT}", panels, note) if panels else ""
@@ -125,17 +125,17 @@ def _named(stand_in: str) -> str:
     return f" ({stand_in})" if stand_in else ""
 
 
-def _first_seeds(runs: Titled) -> list[tuple[str, Record]]:
+def _first_seeds(runs: Titled) -> list[tuple[str, Result]]:
     """Of each setting and method the first seed."""
-    found: dict[tuple[str, Any], tuple[str, Record]] = {}
+    found: dict[tuple[str, Any], tuple[str, Result]] = {}
     for title, run in sorted(runs, key=lambda one: _seed(one[1])):
-        found.setdefault((title, run.recipe["method"]), (title, run))
-    wanted = dict.fromkeys((title, run.recipe["method"]) for title, run in runs)
+        found.setdefault((title, run.recipe.method), (title, run))
+    wanted = dict.fromkeys((title, run.recipe.method) for title, run in runs)
     return [found[key] for key in wanted]
 
 
-def _seed(run: Record) -> float:
-    return float(run.summary.get("seed", math.inf))
+def _seed(run: Result) -> float:
+    return float(run.summary.seed)
 
 
 OF_RUNS: dict[str, Callable[[Titled, str], str]] = {

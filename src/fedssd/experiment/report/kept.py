@@ -13,11 +13,13 @@ from statistics import fmean
 from fedssd.experiment.cells import Place, cells_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
 from fedssd.experiment.report.figure_data import CLIENT, Matrix, matrices_of
+from fedssd.experiment.report.lines import lines_of
 from fedssd.experiment.report.wording import interval, spread
 from fedssd.reports.charts import NAMES
 from fedssd.reports.markdown import table
-from fedssd.reports.records import Record, read
 from fedssd.reports.statistics import pair
+from fedssd.runs.read import read_run
+from fedssd.simulation.result import Result
 
 LOCAL, GLOBAL = (0, 3, 4, 5, 8), (1, 2, 6, 7)  # what the paper says is learnt, and what is preserved
 
@@ -30,10 +32,10 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
     for place in places:
         for method in place.column.methods:
             cells = [cell for cell in cells_of(place, seeds, (method,)) if cell.key in done]
-            runs = [run for cell in cells if "client" in _recalls(run := read(done[cell.key]))]
+            runs = [run for cell in cells if "client" in _recalls(run := read_run(done[cell.key]))]
             if runs and cells[0].key not in shown:  # a cell of two tables is shown once
                 shown.update(cell.key for cell in cells)
-                kept = {run.summary["seed"]: 100 * fmean(_recalls(run)["client"][k] for k in GLOBAL) for run in runs}
+                kept = {run.summary.seed: 100 * fmean(_recalls(run)["client"][k] for k in GLOBAL) for run in runs}
                 base = kept if method == "fedavg" else base
                 own, *others = _figures(runs)
                 less = "–" if kept is base else interval(pair(method, base, kept))
@@ -51,7 +53,7 @@ def _named(place: Place, method: str) -> str:
     return name if place.column.recipe == CIFAR10.recipe else f"{name}, {place.column.title}"
 
 
-def _figures(runs: Sequence[Record]) -> list[str]:
+def _figures(runs: Sequence[Result]) -> list[str]:
     """Each over the runs that recorded it: of the model that was sent, those that evaluated the round before."""
     found = [_recalls(run) for run in runs]
     columns = [[100 * fmean(one[who][k] for k in classes) for one in found if who in one] for who, classes in ORDER]
@@ -61,13 +63,13 @@ def _figures(runs: Sequence[Record]) -> list[str]:
 ORDER = (("client", GLOBAL), ("client", LOCAL), ("global", GLOBAL), ("global", LOCAL))
 
 
-def _recalls(run: Record) -> dict[str, list[float]]:
+def _recalls(run: Result) -> dict[str, list[float]]:
     """By class, of the client's model after local training and of the global one it was sent, as far as recorded.
 
     Lean runs have the matrices of the last round alone, and every class's accuracy in every round.
     """
     _, sent, after = matrices_of(run)
-    before = [line["global"].get("class_acc", []) for line in run.rounds[-2:-1] if "global" in line]
+    before = [line["global"].get("class_acc", []) for line in lines_of(run)[-2:-1] if "global" in line]
     found = {"client": _recall(after), "global": _recall(sent) or next(iter(before), [])}
     return {who: recalls for who, recalls in found.items() if recalls}
 

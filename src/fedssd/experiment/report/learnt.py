@@ -10,10 +10,11 @@ from statistics import fmean
 from fedssd.experiment.cells import places_of
 from fedssd.experiment.paper import EXPERIMENTS
 from fedssd.experiment.report.figure_data import runs_of
+from fedssd.experiment.report.lines import lines_of
 from fedssd.experiment.report.wording import interval, spread
 from fedssd.reports.markdown import table
-from fedssd.reports.records import Record
 from fedssd.reports.statistics import pair
+from fedssd.simulation.result import Result
 
 HEADS = ("class", "samples of client 0", "the model it is sent, %", "its own after training, %", "less it [95 %]")
 
@@ -24,20 +25,20 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
     parts = []
     for title in dict.fromkeys(title for title, _ in runs):
         own = [run for other, run in runs if other == title]
-        known = {run.summary["seed"]: found for run in own if (found := _rounds(run))}
+        known = {run.summary.seed: found for run in own if (found := _rounds(run))}
         rows = [
             [str(number), str(count), *_figures(known, number)]
-            for number, count in enumerate(own[0].header["counts"][0])
+            for number, count in enumerate(own[0].provenance["counts"][0])
         ]
         parts.append(f"**{title}**\n\n{table(HEADS, rows)}")
     return "\n".join(parts)
 
 
-def _rounds(run: Record) -> list[tuple[list[float], list[float]]]:
+def _rounds(run: Result) -> list[tuple[list[float], list[float]]]:
     """By round the accuracy of every class: of the model that is sent, known from the second on, and of client 0's."""
     return [
         (before["global"]["class_acc"], line["client_0"]["class_acc"])
-        for before, line in pairwise(run.rounds)
+        for before, line in pairwise(lines_of(run))
         if "global" in before and "client_0" in line
     ]
 

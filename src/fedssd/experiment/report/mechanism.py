@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from fedssd.experiment.report.lines import lines_of
 from fedssd.experiment.report.wording import interval
 from fedssd.reports.charts import COLOURS, Curve, colours, cut_off, later_scale, mean_curve
 from fedssd.reports.drawings import Page, Plot, drawn, seeds
-from fedssd.reports.records import Record
 from fedssd.reports.statistics import pair
+from fedssd.simulation.result import Result
 
 Line = Mapping[str, Any]
-Runs = Mapping[str, Sequence[Record]]  # by the name a line in the figure has
+Runs = Mapping[str, Sequence[Result]]  # by the name a line in the figure has
 OWN = {"kl": COLOURS["fedcurv"]}  # which is not drawn here; the free colour it would have is like FedAvg's grey
 
 
@@ -51,7 +52,7 @@ def curves(runs: Runs, measure: Callable[[Line], float | None]) -> list[Curve]:
     found = []
     for name, records in runs.items():
         by_round: dict[int, list[float]] = {}
-        for line in (line for record in records for line in record.rounds):
+        for line in (line for record in records for line in lines_of(record)):
             value = measure(line)
             if value is not None:
                 by_round.setdefault(line["round"], []).append(value)
@@ -59,24 +60,24 @@ def curves(runs: Runs, measure: Callable[[Line], float | None]) -> list[Curve]:
     return found
 
 
-def at_the_end(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> float | None:
+def at_the_end(runs: Sequence[Result], measure: Callable[[Line], float | None]) -> float | None:
     """The mean over seeds in the last round."""
     known = ends(runs, measure)
     return fmean(known) if known else None
 
 
-def ends(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> list[float]:
+def ends(runs: Sequence[Result], measure: Callable[[Line], float | None]) -> list[float]:
     """Of those seeds that have it, in the last round."""
     return list(ends_by_seed(runs, measure).values())
 
 
-def ends_by_seed(runs: Sequence[Record], measure: Callable[[Line], float | None]) -> dict[int, float]:
+def ends_by_seed(runs: Sequence[Result], measure: Callable[[Line], float | None]) -> dict[int, float]:
     """The same, each with its seed."""
-    values = {record.summary["seed"]: measure(record.rounds[-1]) for record in runs if record.rounds}
+    values = {record.summary.seed: measure(lines_of(record)[-1]) for record in runs if record.rounds}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def less(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
+def less(ours: Sequence[Result], theirs: Sequence[Result]) -> list[str]:
     """Every measure of one less the other's in the last round, paired by seed, with its interval."""
     found = ([ends_by_seed(runs, measure) for runs in (theirs, ours)] for measure in MEASURES.values())
     return [interval(pair("", *both)) for both in found]
@@ -102,8 +103,8 @@ def as_csv(runs: Runs) -> str:
     writer.writerow(["arm", "seed", "round", "measure", "value"])
     for name, records in runs.items():
         for record in records:
-            for line in record.rounds:
-                head = [name, record.summary["seed"], line["round"]]
+            for line in lines_of(record):
+                head = [name, record.summary.seed, line["round"]]
                 for title, measure in MEASURES.items():
                     value = measure(line)
                     if value is not None:

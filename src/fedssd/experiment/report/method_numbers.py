@@ -9,14 +9,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
+from fedssd.experiment.report.lines import lines_of as rounds_of
 from fedssd.experiment.report.wording import interval
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.reports.comparison import BASELINE
 from fedssd.reports.grouping import head_with, heads_beside, own_head
 from fedssd.reports.markdown import table
 from fedssd.reports.statistics import pair
-from fedssd.runs.read import read_files
-from fedssd.runs.repeats import newest_last
+from fedssd.runs.read import newest_last, read_run
 from fedssd.sweeps.cache import recipe_of, runs_in
 
 # What runs may differ in and still be on one task; lines part by split, head, length and how they were computed.
@@ -56,7 +56,7 @@ class Finished:
         """Its accuracy after some of its rounds, as the run of that length would have ended."""
         if rounds == self.recipe.rounds:
             return self.accuracy
-        lines = read_files(self.folder).rounds
+        lines = rounds_of(read_run(self.folder))
         return next(
             (100 * line["global"]["acc"] for line in lines if line["round"] == rounds and "global" in line), None
         )
@@ -149,10 +149,10 @@ def lines_of(results: Path, besides: Path | None = None) -> list[Line]:
 def _finished(results: Path, besides: Path | None) -> list[Finished]:
     found = []
     for folder in newest_last(one for one in runs_in(results) if besides is None or besides not in one.parents):
-        summary = read_files(folder).summary
-        if summary["rounds"] == summary["of_rounds"] and "final" in summary:
+        summary = read_run(folder).summary
+        if summary.finished and summary.accuracy is not None:
             recipe = recipe_of(folder)
-            found.append(Finished(recipe, folder, 100 * summary["final"]["acc"], "diverged" in summary))
+            found.append(Finished(recipe, folder, 100 * summary.accuracy, summary.diverged is not None))
     return found
 
 

@@ -12,17 +12,18 @@ from fedssd.experiment.cells import Cell, Place, cells_of, fedavg_of, places_of
 from fedssd.experiment.paper import Experiment, Published
 from fedssd.experiment.report.wording import interval
 from fedssd.reports.charts import NAMES as PAPER_NAMES
-from fedssd.reports.comparison import BASELINE, Reached, first_reaching, reached
+from fedssd.reports.comparison import BASELINE, Reached, percent, reached
 from fedssd.reports.markdown import table
-from fedssd.reports.records import Record, read
 from fedssd.reports.statistics import Rival, pair
 from fedssd.reports.table import Table, Value, values
+from fedssd.runs.read import read_run
+from fedssd.simulation.result import Result
 
 FAR_OFF = 1.0  # points between our FedAvg and the published one from which a setting is flagged
 NAMES = {**PAPER_NAMES, "kl": "KL", "mse": "MSE"}
 SPLIT_CHOSEN = ("table1-cifar10", 1)  # the column whose FedAvg decided which split all recipes have, and that split
 NOBODY = Rival(BASELINE, (), ())
-Runs = dict[int, Record]  # by seed
+Runs = dict[int, Result]  # by seed
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def compare_with_paper(
 
 def _side(place: Place, done: Mapping[str, Path], seeds: Sequence[int], stand_in: str) -> Side:
     def runs(cells: Sequence[Cell]) -> Runs:
-        return {cell.recipe.seed: read(done[cell.key]) for cell in cells if cell.key in done}
+        return {cell.recipe.seed: read_run(done[cell.key]) for cell in cells if cell.key in done}
 
     baseline = runs(fedavg_of(place, seeds))
     return Side(
@@ -121,9 +122,9 @@ def _side(place: Place, done: Mapping[str, Path], seeds: Sequence[int], stand_in
 
 
 def _compared(place: Place, method: str, ours: Runs, baseline: Runs) -> Compared:
-    found, base = ({seed: 100 * run.summary["final"]["acc"] for seed, run in some.items()} for some in (ours, baseline))
+    found, base = ({seed: percent(run) for seed, run in some.items()} for some in (ours, baseline))
     paired = [(run, baseline[seed]) for seed, run in ours.items() if seed in baseline]
-    first = tuple(first_reaching(run.rounds, base.summary["final"]["acc"]) for run, base in paired)
+    first = tuple(run.rounds_to(base.summary.accuracy or 0.0) for run, base in paired)
     theirs, null = (place.column.published.get(name) for name in (method, BASELINE))
     return Compared(
         method,
@@ -319,10 +320,10 @@ def _origins(places: Sequence[Place], done: Mapping[str, Path], seeds: Sequence[
     """Card, versions, splits and seconds of the runs behind some columns."""
     rows = []
     for place in places:
-        runs = [read(done[cell.key]) for cell in cells_of(place, seeds) if cell.key in done]
-        made = dict.fromkeys(" · ".join(_made(run.header)) for run in runs)
-        splits = {run.summary["seed"]: run.summary["split_hash"] for run in runs}
-        seconds = sum(sum(line["seconds"].values()) for run in runs for line in run.rounds)
+        runs = [read_run(done[cell.key]) for cell in cells_of(place, seeds) if cell.key in done]
+        made = dict.fromkeys(" · ".join(_made(run.provenance)) for run in runs)
+        splits = {run.summary.seed: run.summary.split_hash for run in runs}
+        seconds = sum(sum(one.seconds.values()) for run in runs for one in run.rounds)
         shown = ", ".join(f"{seed}: `{split}`" for seed, split in sorted(splits.items()))
         if len(splits) > 1 and len(set(splits.values())) == 1:
             shown = f"all: `{next(iter(splits.values()))}`"

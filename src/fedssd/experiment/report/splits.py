@@ -10,9 +10,10 @@ from statistics import fmean
 from fedssd.experiment.cells import Place, fedavg_of, places_of
 from fedssd.experiment.paper import CIFAR10, EXPERIMENTS
 from fedssd.experiment.report.wording import counted, spread
+from fedssd.reports.comparison import percent
 from fedssd.reports.markdown import table
-from fedssd.reports.records import read
 from fedssd.reports.statistics import pair
+from fedssd.runs.read import read_run
 
 LOOKED_AT = range(5)  # seeds of the split, as many as were compared before one was picked
 
@@ -38,4 +39,4 @@ def section(done: Mapping[str, Path], seeds: Sequence[int]) -> str:
 
 def _accuracies(place: Place, split: int, done: Mapping[str, Path], seeds: Sequence[int]) -> dict[int, float]:
     cells = fedavg_of(Place(place.column, replace(place.base, partition_seed=split)), seeds)
-    return {c.recipe.seed: 100 * read(done[c.key]).summary["final"]["acc"] for c in cells if c.key in done}
+    return {c.recipe.seed: percent(read_run(done[c.key])) for c in cells if c.key in done}

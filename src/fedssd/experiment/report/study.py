@@ -21,7 +21,7 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trials import COLUMNS, Settled
 from fedssd.reports.markdown import table
-from fedssd.reports.records import Record
+from fedssd.simulation.result import Result
 
 
 class Page(Evidence):
@@ -53,7 +53,7 @@ class Page(Evidence):
             "state": self.state,
         }
 
-    def runs(self) -> dict[str, list[Record]]:
+    def runs(self) -> dict[str, list[Result]]:
         """The arms at the base with what they recorded: confirmed, or else of the screen."""
         for part in ("confirm", "screen"):
             found = {trial.arm: self.records(trial) for trial in self.study.bases(part)}

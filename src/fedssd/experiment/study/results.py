@@ -13,7 +13,7 @@ from fedssd.experiment.cells import Cell
 from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import made
 from fedssd.experiment.study.trial import Trial
-from fedssd.runs.read import read_files
+from fedssd.runs.read import read_run
 from fedssd.sweeps.cache import recipes_of_finished
 
 BY_LATE_ROUNDS = ("screen", "tune", "columns", "compose", "digits-columns")  # parts that choose between runs of ours
@@ -107,4 +107,4 @@ def _endless(recipe: Recipe) -> tuple[str, str]:
 @cache
 def _curve(run: Path) -> tuple[tuple[int, float], ...]:
     """Every evaluated round with the global model's accuracy."""
-    return tuple((line["round"], line["global"]["acc"]) for line in read_files(run).rounds if "global" in line)
+    return tuple((one.number, one.accuracy) for one in read_run(run).rounds if one.accuracy is not None)
