@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from evil import evil_app
 from safetensors.torch import load_file
 
 from fedssd.core import tree
@@ -31,43 +32,6 @@ from fedssd.flower.settings import Settings, recipe_of
 from fedssd.runs.loop import run_recipe
 
 SMALL = {"rounds": 3, "epochs": 1, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}
-
-# A stranger's app: its server's half writes a file where it is told to, and so does every node's.
-EVIL_PROJECT = """[project]
-name = "evil"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "stranger"
-
-[tool.flwr.app.components]
-serverapp = "evil:server"
-clientapp = "evil:client"
-
-[tool.flwr.app.config]
-proof = ""
-"""
-EVIL = """from pathlib import Path
-from flwr.app import Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-
-server = ServerApp()
-client = ClientApp()
-
-@server.main()
-def main(grid, context):
-    Path(context.run_config["proof"], "server").touch()
-    nodes = list(grid.get_node_ids())
-    grid.send_and_receive([Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes], timeout=60)
-
-@client.query()
-def query(message, context):
-    Path(context.run_config["proof"], f"node-{context.node_config['partition-id']}").touch()
-    return Message(RecordDict(), reply_to=message)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +129,7 @@ def test_a_stranger_registers_no_key(pair: Trial, stranger: FlowerCommand, tmp_p
 
 def test_a_stranger_runs_no_code(stranger: FlowerCommand, tmp_path: Path) -> None:
     """A run is code on the server and on every node; against a SuperLink without a door it works, see test_door."""
-    app, proof = tmp_path / "evil", tmp_path / "proof"
-    app.mkdir()
-    proof.mkdir()
-    (app / "pyproject.toml").write_text(EVIL_PROJECT, encoding="utf-8")
-    (app / "evil.py").write_text(EVIL, encoding="utf-8")
+    app, proof = evil_app(tmp_path)
     with pytest.raises(UserError, match="flwr run failed"):
         stranger.run(app, {"proof": str(proof)}, lambda line: None)
     assert not list(proof.iterdir())
