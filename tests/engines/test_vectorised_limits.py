@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from cohorts import Setting, first_jobs, several, tensors
+from cohorts import Setting, assert_agree, first_jobs, several, tensors
 
 from fedssd.core import tree
 from fedssd.core.contract import Method
+from fedssd.engines.kernels import functorch
 from fedssd.engines.kernels.streams import beside, branch
 from fedssd.engines.vectorised import VectorisedEngine, choose_engine, program
 from fedssd.engines.vectorised.evaluate import evaluate
@@ -166,3 +168,25 @@ def test_auto_batches_small_models_and_accelerators() -> None:
     assert choose_engine("cpu", 62_006, 3072, 10, 1)[0] == "reference"
     assert choose_engine("cpu", 6_000, 64, 1, 1)[0] == "reference"
     assert choose_engine("cuda", 23_000_000, 3072, 10, 1)[0] == "vectorised"
+
+
+def test_torch_answers_the_private_questions_as_kernels_expect() -> None:
+    functorch.strange.cache_clear()
+    assert functorch.strange() == ""
+
+
+@pytest.mark.parametrize(("name", "answer"), [("get_unwrapped", None), ("peek_interpreter_stack", lambda: None)])
+def test_a_torch_that_answers_otherwise_does_without_kernels(
+    monkeypatch: pytest.MonkeyPatch, name: str, answer: Any
+) -> None:
+    """A private name is gone, or gives something else: the run says so, and comes to what the reference does."""
+    known = {known: getattr(torch._C._functorch, known) for known in dir(torch._C._functorch)}
+    other = SimpleNamespace(**{**known, name: answer}) if answer else SimpleNamespace()
+    monkeypatch.setattr(functorch, "_private", other)
+    functorch.strange.cache_clear()
+    try:
+        said: list[str] = []
+        assert_agree(Setting(), several("fedssd", 2), 1, kernels=True, notice=said.append)
+        assert sum("torch._C._functorch" in words for words in said) == 1
+    finally:
+        functorch.strange.cache_clear()

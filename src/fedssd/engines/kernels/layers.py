@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedssd.engines.kernels import cpu_pool, strides
-from fedssd.engines.kernels.stacking import apply, front
+from fedssd.engines.kernels.functorch import apply, front, transformed
 from fedssd.engines.kernels.streams import Branch, Result, branch
 
 SMALL = 32  # samples below which a batch does not fill a warp, whose threads take neighbouring samples
@@ -57,8 +57,7 @@ def _as_one_batch(x: Tensor, in_dims: tuple[Any, ...]) -> bool:
     Small ones do, and all of them inside another vmap, which knows functions of one model only.
     """
     shared = in_dims[1] is None and in_dims[2] is None
-    nested = torch._C._functorch.peek_interpreter_stack() is not None
-    return shared and (nested or x.movedim(in_dims[0], 0).shape[1] < SMALL)
+    return shared and (transformed() or x.movedim(in_dims[0], 0).shape[1] < SMALL)
 
 
 def _in_turn(layer: tuple[Any, ...], weight_dim: int | None, bias: Tensor | None, bias_dim: int | None) -> Any:

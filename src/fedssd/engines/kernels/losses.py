@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedssd.engines.kernels.stacking import apply, one, stacked
+from fedssd.engines.kernels.functorch import apply, one, stacked
 
 
 def entropy(logits: Tensor, y: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from fedssd.core.randomness import bits
 from fedssd.core.step import cross_entropy, mean_loss
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels import layers, losses
+from fedssd.engines.kernels.functorch import differentiating, unwrapped
 from fedssd.methods.distillation import confusion_counts
 from fedssd.methods.fedssd import distillation_weights, shares, weighted_square
 
@@ -59,7 +60,7 @@ class Losses(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _differentiating():
+        if differentiating():  # a hook takes a gradient of its own
             return func(*args, **kwargs)
         if func is F.cross_entropy and _each_sample(*args, **kwargs) and _few_classes(args[0]):
             return losses.entropy(*args[:2])
@@ -68,20 +69,9 @@ class Losses(TorchFunctionMode):
         return func(*args, **kwargs) if found is None else found
 
 
-_SLOPES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
-
-
-def _differentiating() -> bool:
-    """Whether a hook or a model takes a gradient of its own here, by torch.func."""
-    levels = torch._C._functorch.get_interpreter_stack()
-    return levels is not None and any(level.key() in _SLOPES for level in levels)
-
-
 def _learns(tensor: Tensor) -> bool:
     """Whether a gradient flows into it; inside vmap only the tensor within says so."""
-    while torch._C._functorch.is_batchedtensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor.requires_grad
+    return unwrapped(tensor).requires_grad
 
 
 def _weighted_square(
@@ -273,7 +263,7 @@ class _Layers(TorchFunctionMode):
             if func in _POOLS and _halves(*args, **kwargs):
                 return args[0].pooled()
         args, kwargs = _settled(args), _settled(kwargs)
-        if func in _OURS and _differentiating():
+        if func in _OURS and differentiating():
             self._uses.note((args, tuple(kwargs.values())))
             return func(*args, **kwargs)
         if func is F.conv2d and not kwargs and self.precision is not None and _covered(*args):

@@ -17,6 +17,7 @@ from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Pipeline as Augmentation
 from fedssd.engines.kernels import available, too_large
+from fedssd.engines.kernels.functorch import strange
 from fedssd.engines.kernels.launching import rehearse
 from fedssd.engines.kernels.net import StackedNet
 from fedssd.engines.vectorised import sizing
@@ -76,6 +77,9 @@ class VectorisedEngine:
         self.compile = compile
         # The compiler cannot see through our kernels: a compiled batch of small models goes without them.
         self.kernels = available(world.device, world.dtype) and not compile if kernels is None else kernels
+        if strange():
+            notice(f"vectorised: {strange()}, so small layers run through PyTorch, several times slower")
+            self.kernels = False
         self._tried = not self.kernels
         if kernels is None and world.device.type == "cuda" and importlib.util.find_spec("triton") is None:
             notice("vectorised: Triton is missing, so small layers run through PyTorch, several times slower")
@@ -177,7 +181,7 @@ class VectorisedEngine:
         net = self._plain
         if not alone and self.kernels:
             net = StackedNet(net, "ieee" if self.precision == "fp32" else "tf32")
-        elif world.device.type == "cpu":
+        elif world.device.type == "cpu" and not strange():
             net = StackedNet(net, None)
         return TunedNet(net, world.dtype, world.device, bf16, alone) if alone or bf16 else net
 
