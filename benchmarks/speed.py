@@ -28,8 +28,9 @@ from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_memory, first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.data.augment import pipeline
+from fedssd.engines import choose_engine
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.engines.vectorised import VectorisedEngine, choose_engine
+from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import build_local
 from fedssd.models import build_model, initial_weights
 

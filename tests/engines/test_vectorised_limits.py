@@ -14,9 +14,10 @@ from cohorts import Setting, assert_agree, first_jobs, several, tensors
 
 from fedssd.core import tree
 from fedssd.core.contract import Method
+from fedssd.engines import choose_engine
 from fedssd.engines.kernels import functorch
 from fedssd.engines.kernels.streams import beside, branch
-from fedssd.engines.vectorised import VectorisedEngine, choose_engine, program
+from fedssd.engines.vectorised import VectorisedEngine, program
 from fedssd.engines.vectorised.evaluate import evaluate
 from fedssd.engines.vectorised.step import State, Step
 from fedssd.methods.registry import LOCALS

@@ -16,7 +16,11 @@ from fedssd.engines.mixed import MixedEngine
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.errors import UserError
 
-__all__ = ["Engine", "ReferenceEngine", "build_engine", "pick_device", "pick_engine"]
+__all__ = ["Engine", "ReferenceEngine", "build_engine", "choose_engine", "pick_device", "pick_engine"]
+
+
+LARGEST_SAMPLE = 784  # numbers in a sample up to which a batch of models pays on the CPU
+LARGEST_MODEL = 30_000
 
 
 def pick_device(name: str) -> torch.device:
@@ -38,9 +42,25 @@ def pick_engine(name: str, device: torch.device, weights: Tree, sample: int, coh
     """The engine's name and why it was taken."""
     if name != "auto":
         return name, "asked for"
-    from fedssd.engines.vectorised import choose_engine
-
     return choose_engine(device, sum(leaf.numel() for leaf in tree.leaves(weights)), sample, cohort, runs)
+
+
+def choose_engine(
+    device: torch.device | str, parameters: int, sample_numel: int, cohort: int, runs: int
+) -> tuple[str, str]:
+    """The engine's name and the reason in one line.
+
+    On an accelerator the vectorised engine always wins: it captures the step even for a single model. On the CPU a
+    batch of models pays where calling a model costs more than its arithmetic, and loses where memory traffic rules.
+    """
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return "vectorised", f"{runs * cohort} models side by side on the accelerator"
+    if runs * cohort == 1:
+        return "reference", "a single client on the CPU has nothing to be batched with"
+    if parameters <= LARGEST_MODEL and sample_numel <= LARGEST_SAMPLE:
+        return "vectorised", f"{runs * cohort} small models ({parameters:,} parameters) side by side on the CPU"
+    return "reference", f"models of {parameters:,} parameters keep the CPU busy one at a time"
 
 
 def build_engine(

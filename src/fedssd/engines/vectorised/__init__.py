@@ -1,6 +1,5 @@
 """All clients of a round, and all runs of a sweep, as one batch of models on one device."""
 
-from fedssd.engines.vectorised.choose import choose_engine
 from fedssd.engines.vectorised.engine import VectorisedEngine
 
-__all__ = ["VectorisedEngine", "choose_engine"]
+__all__ = ["VectorisedEngine"]
