@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from fedssd.core import tree
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import APP, write_app
 from fedssd.flower.command import Outcome
 from fedssd.flower.local import SUPEREXEC, Trial, node_name
 from fedssd.flower.settings import Settings
+from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe
 
 NODES = 3

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedssd.experiment.recipe import load_recipe
+from fedssd.recipe import load_recipe
 from fedssd.runs import loop
 from fedssd.runs.loop import run_recipe
 

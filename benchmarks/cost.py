@@ -24,8 +24,8 @@ import torch
 
 import fedssd
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.experiment.recipe import Recipe
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.recipe import Recipe
 from fedssd.reports.footprint import CLASSES, random_images
 from fedssd.reports.methods import COSTS, as_markdown, catalogue, traffic_as_markdown
 from fedssd.simulation.setup import Brought, assemble

@@ -24,8 +24,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe, check, load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.recipe import Recipe, check, load_recipe
 from fedssd.runs.archive import read_pack, write_pack
 from fedssd.runs.read import packed
 from fedssd.runs.rules import still_valid

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from fedssd.core import tree
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import write_app
 from fedssd.flower.local import Trial
 from fedssd.flower.settings import Settings
+from fedssd.recipe import load_recipe
 from fedssd.runs.signals import terminable
 from fedssd.simulation.setup import assemble
 

@@ -33,12 +33,12 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 import fedssd
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.library import PINNED
 from fedssd.flower.samples import deal, read_server
 from fedssd.flower.server import serve
 from fedssd.flower.settings import Settings
 from fedssd.flower.strategy import FederatedStrategy
+from fedssd.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "privacy"

@@ -13,8 +13,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from fedssd.experiment.recipe import load_recipe
 from fedssd.methods.registry import LOCALS
+from fedssd.recipe import load_recipe
 from fedssd.sweeps.grid import run_many
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import load_recipe
+from fedssd.recipe import load_recipe
 from fedssd.runs.provenance import source_commit
 
 ROOT = Path(__file__).resolve().parent.parent

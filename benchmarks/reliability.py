@@ -19,7 +19,7 @@ import torch
 import fedssd
 from fedssd.core import tree
 from fedssd.core.tree import Tree
-from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.recipe import Recipe, load_recipe
 from fedssd.simulation.events import Event
 from fedssd.sweeps.grid import run_many
 

@@ -14,8 +14,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedssd.cli.run import setting
-from fedssd.experiment.recipe import PAPER_METHODS, load_recipe
 from fedssd.experiment.report.shaded_grids import split_picture
+from fedssd.recipe import PAPER_METHODS, load_recipe
 from fedssd.reports.charts import learning_curves
 from fedssd.reports.comparison import tabulate
 from fedssd.reports.methods import as_markdown, catalogue, traffic_as_markdown

@@ -3,9 +3,9 @@
 A page names a table between two comments, `<!-- table: NAME -->` and `<!-- end of table -->`; what stands between them
 is made anew by measured.py. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
 `<!-- study: NAME -->` for a block of the study, as far as results/ holds runs of it, and `<!-- numbers: METHOD -->` for
-all that results/ holds of a method outside the study. What the study chose, which comes with fedssd, is written from it
-as a whole; figures, the study's and the paper's, are files of docs/images. With `--check` nothing is written and what
-is stale is named.
+all that results/ holds of a method outside the study; `<!-- keys: recipe -->` is the table of a recipe's keys. What the
+study chose is written from results/ as a whole; figures, the study's and the paper's, are files of docs/images. With
+`--check` nothing is written and what is stale is named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SEEDS = range(10)  # as many as anybody has run
 FIGURE_SEEDS = range(3)  # as many as `fedssd reproduce` has unless told otherwise
-BLOCK = re.compile(r"(<!-- (table|reproduction|numbers|study): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|keys|reproduction|numbers|study): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+PAGES = {"data.md": "Data", "reliability.md": "Reliability", "methods/README.md": "Methods"}
 CHOSEN, IMAGES = ROOT / "recipes" / "study" / "chosen.toml", ROOT / "docs" / "images"
 
 
@@ -41,6 +42,8 @@ def table(kind: str, name: str) -> str:
         from measured import TABLES
 
         return TABLES[name]()
+    if kind == "keys":
+        return keys()
     if kind == "numbers":
         from fedssd.experiment.report.method_numbers import numbers_of
 
@@ -55,6 +58,18 @@ def table(kind: str, name: str) -> str:
     if name in besides:
         return besides[name](study().results.done, SEEDS)
     return section(EXPERIMENTS[name], study().results.done, SEEDS)
+
+
+def keys() -> str:
+    """Every key of a recipe, with its default, what it means and where more is said."""
+    from fedssd.recipe.keys import KEYS, toml_value
+
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for name, one in KEYS.items():
+        title = PAGES.get(one.see.partition("#")[0], one.see.partition("#")[2].replace("-", " ").capitalize())
+        more = f": [{title}]({one.see})" if one.see else ""
+        lines.append(f"| `{name}` | `{toml_value(one.default)}` | {one.help}{more} |")
+    return "\n".join(lines) + "\n"
 
 
 @cache

@@ -18,18 +18,18 @@ FILES = {
 }
 ORDER = "cli api flower theory experiment reports sweeps runs simulation engines recipe methods models data core errors"
 # What is still wrong, by name: these three lists only shrink.
-UPWARDS = {"simulation/simulation -> runs", "simulation/result -> runs", "sweeps/cache -> experiment"}
+UPWARDS = {"simulation/simulation -> runs"}
 TWICE = (
     "Cell Checked Chosen Column Design Footprint Keeper Layer Layout Outcome Page Pipeline Plan Server Setting Source"
     " Tile Trial Work"
 )
-LONG = {"experiment/recipe"}
-RUN, ROUND = 70, 24  # files executed by a run and by a round of it; the aim is 50 and 21
+LONG: set[str] = set()
+RUN, ROUND = 72, 24  # files executed by a run and by a round of it; the aim is 50 and 21
 
 
 def package(module: str) -> str:
-    """The part of the program a module belongs to; the recipe has not left the experiments yet."""
-    return "recipe" if module.startswith("experiment/recipe") else module.split("/")[0]
+    """The part of the program a module belongs to."""
+    return module.split("/")[0]
 
 
 def test_imports_point_one_way() -> None:

@@ -20,10 +20,10 @@ from fedssd.core.round import ClientStore, close_round, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.experiment.recipe import Recipe
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.moon import MOON
 from fedssd.methods.scaffold import Scaffold
+from fedssd.recipe import Recipe
 from fedssd.simulation.receive import Received, receive
 
 NAN, INF = math.nan, math.inf

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fedssd.experiment.cells import resolved
-from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.report.study import Page
 from fedssd.experiment.study.design import Design, load_design
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
+from fedssd.recipe import Recipe
+from fedssd.recipe.resolve import resolved
 
 Says = Callable[[Trial, int], float | None]
 T2 = 4.302652729911275  # Student's t for 95 % and two degrees of freedom, from printed tables

@@ -19,7 +19,7 @@ from fedssd.data.numbers import alike
 from fedssd.data.partition import Partition
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
+from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
 from fedssd.runs.folder import claim
 from fedssd.runs.loop import run_recipe
 from fedssd.simulation.events import Event, Listener, ignore

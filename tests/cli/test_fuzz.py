@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fedssd.cli import main
-from fedssd.experiment.recipe import CHOICES, KEYS
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.recipe import KEYS
 
 CASES = 200
 AT_ONCE = 100
@@ -24,7 +24,7 @@ SPLITS = ("iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet-plain:0.1", "clas
 SUMS = ("fedssd+fedprox", "moon+fedcurv", "scaffold+scaffold", "fedssd+", "nobody.py:Mine", "fedssd + kl")
 FAULTS = ("nan=2,flip=2x10", "drop=1", "slow=3x4,deadline=2", "silent=10", "silent=11", "nan=1,nan=1", "flip=1x1e999")
 WORDS: dict[str, tuple[str, ...]] = {  # what comes near the truth, by key
-    **CHOICES,
+    **{name: one.choices for name, one in KEYS.items() if one.choices},
     "data": ("digits", "cifar10", "digit", "recipe.toml", "."),
     "partition": SPLITS,
     "method": (*LOCALS, *SUMS),
@@ -73,11 +73,16 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def kind(key: str) -> type:
+    """Of a key's values; of an option text."""
+    return KEYS[key].kind if key in KEYS else str
+
+
 def value_of(source: random.Random, key: str) -> str:
     """Mostly something near the truth, sometimes nonsense."""
     if source.random() < 0.12:
         return source.choice(NONSENSE)
-    known = WORDS.get(key) or OPTIONS.get(key) or NUMBERS.get(KEYS.get(key, str))
+    known = WORDS.get(key) or OPTIONS.get(key) or NUMBERS.get(kind(key))
     return source.choice(known or NONSENSE)
 
 
@@ -99,7 +104,7 @@ def toml_text(source: random.Random, keys: dict[str, str]) -> str:
     lines, tables = [], dict[str, list[str]]()
     for key, value in keys.items():
         method, _, option = key.rpartition(".")
-        quoted = f'"{value}"' if KEYS.get(key, str) is str and not method else value
+        quoted = f'"{value}"' if kind(key) is str and not method else value
         line = f"{option} = {value if source.random() < 0.02 else quoted}"
         (tables.setdefault(method, []) if method else lines).append(line)
     for method, inner in tables.items():
@@ -118,7 +123,7 @@ def flags(source: random.Random, keys: dict[str, str]) -> list[str]:
         name = key.replace("_", "-")
         if "." in key or source.random() < 0.2:
             words.append(["--set", f"{key}={value}"])
-        elif KEYS.get(key) is bool:
+        elif kind(key) is bool:
             words.append([f"--{name}" if value == "true" else f"--no-{name}"])
         else:
             words.append([f"--{name}={value}"] if source.random() < 0.5 else [f"--{name}", value])

@@ -15,7 +15,7 @@ from fedssd.cli.flags import overrides
 from fedssd.cli.parser import Parser
 from fedssd.cli.run import register
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import KEYS, load_recipe
+from fedssd.recipe import KEYS, load_recipe
 from fedssd.runs import loop as experiment
 from fedssd.runs.signals import Terminated
 

@@ -18,8 +18,8 @@ from fedssd.core.faults import Faults, Group, parse_faults
 from fedssd.core.randomness import Purpose
 from fedssd.core.round import Trained
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import load_recipe
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.recipe import load_recipe
 from fedssd.runs.read import read_run
 
 QUICK: dict[str, Any] = {"data": "digits", "partition": "iid", "rounds": 3, "epochs": 1, "batch": 32, "auxiliary": 8}

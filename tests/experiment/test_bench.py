@@ -14,7 +14,7 @@ from fedssd.cli import main
 from fedssd.errors import UserError
 from fedssd.experiment import bench
 from fedssd.experiment.bench import refuse_other_splits
-from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
+from fedssd.recipe import KEYS, MACHINE, Recipe
 from fedssd.runs import tracking
 from fedssd.runs.archive import write_pack
 from fedssd.runs.read import packed

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fedssd.cli import main
-from fedssd.experiment.cells import resolved
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
+from fedssd.recipe.resolve import resolved
 from fedssd.runs import loop
 from fedssd.runs.archive import SUFFIX, runs_below
 from fedssd.sweeps import grid

@@ -15,8 +15,8 @@ import fedssd
 from fedssd.cli import main
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.methods.distillation import credibility_matrix
+from fedssd.recipe import Recipe, load_recipe
 from fedssd.sweeps.grid import program, sweep
 
 QUICK: dict[str, Any] = {"data": "digits", "rounds": 2, "epochs": 1, "auxiliary": 8}

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from fedssd.data.dataset import Dataset
-from fedssd.experiment.cells import Cell, cells_of, missing, places_of, resolved
+from fedssd.experiment.cells import Cell, cells_of, missing, places_of
 from fedssd.experiment.paper import EXPERIMENTS, PAPER_METHODS, STUDY_FOLDER, TABLE1, experiments, recipe_file, setting
-from fedssd.experiment.recipe import load_recipe
+from fedssd.recipe import load_recipe
+from fedssd.recipe.resolve import resolved
 from fedssd.simulation.setup import Brought, assemble
 
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}

@@ -21,8 +21,8 @@ from fedssd.experiment import estimate, reproduce
 from fedssd.experiment.cells import Cell, cells_of, missing, places_of
 from fedssd.experiment.estimate import Speed
 from fedssd.experiment.paper import EXPERIMENTS
-from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import alone
+from fedssd.recipe import Recipe
 from fedssd.sweeps.cache import finished_cells
 
 COLUMNS = {column.recipe: column for experiment in EXPERIMENTS.values() for column in experiment.columns}

@@ -9,7 +9,6 @@ from told import Says, Told, flat, nothing
 
 from fedssd.errors import UserError
 from fedssd.experiment.paper import SMALL_ROUNDS, recipe_file
-from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.report.study import Page
 from fedssd.experiment.study import chosen as chosen_file
 from fedssd.experiment.study.chosen import Chosen
@@ -17,6 +16,7 @@ from fedssd.experiment.study.design import Design, label
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import BASE, COLUMNS
+from fedssd.recipe import load_recipe
 
 
 @pytest.mark.quick

@@ -13,13 +13,13 @@ from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
 from fedssd.experiment.cells import missing
 from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import PAPER_METHODS, load_recipe
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import PARTS, REPORTING, Design, label, understood
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.trials import BASE
 from fedssd.methods.fedssd import selective_distillation
 from fedssd.methods.registry import build_local, local_kinds
+from fedssd.recipe import PAPER_METHODS, load_recipe
 from fedssd.simulation.setup import Brought, assemble
 from fedssd.sweeps.grid import program
 

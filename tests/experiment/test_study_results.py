@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import load_recipe
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial, model_steps
+from fedssd.recipe import load_recipe
 
 
 def leave(folder: Path, trial: Trial, seed: int, curve: Sequence[float], rounds: int = 0) -> None:

@@ -11,10 +11,10 @@ from flwr.app import Array, Message
 from inprocess import InProcessGrid, Node, nodes_for
 
 from fedssd.core import tree
-from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.flower.samples import ServerSamples, deal, read_server
 from fedssd.flower.server import serve
 from fedssd.flower.settings import Settings
+from fedssd.recipe import Recipe, load_recipe
 from fedssd.simulation.result import Result
 
 SMALL = {"rounds": 3, "epochs": 1, "clients": 3, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}

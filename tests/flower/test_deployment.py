@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import write_app
 from fedssd.flower.certificates import AUTHORITY, node_key, write_certificates
 from fedssd.flower.command import FlowerCommand
@@ -29,6 +28,7 @@ from fedssd.flower.private_files import write_new
 from fedssd.flower.processes import HOST
 from fedssd.flower.serving import DOOR, SUPERLINK
 from fedssd.flower.settings import Settings, recipe_of
+from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe
 
 SMALL = {"rounds": 3, "epochs": 1, "auxiliary": 8, "model": "mlp", "engine": "reference", "device": "cpu"}

@@ -24,12 +24,12 @@ from PIL import Image
 import fedssd.flower
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import settings_in, write_app
 from fedssd.flower.certificates import node_key, write_certificates
 from fedssd.flower.messages import Kind
 from fedssd.flower.samples import deal, read_node, read_server
 from fedssd.flower.settings import Settings, recipe_of, settings_of
+from fedssd.recipe import load_recipe
 from fedssd.simulation.setup import assemble
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fedssd"

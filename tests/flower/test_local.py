@@ -13,7 +13,6 @@ from flwr.common.config import parse_config_args
 
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe, load_recipe
 from fedssd.flower.app import write_app
 from fedssd.flower.certificates import node_key
 from fedssd.flower.command import FlowerCommand, Outcome
@@ -23,6 +22,7 @@ from fedssd.flower.private_files import write_new
 from fedssd.flower.processes import Processes
 from fedssd.flower.samples import read_node
 from fedssd.flower.settings import Settings, recipe_of
+from fedssd.recipe import Recipe, load_recipe
 from fedssd.simulation.setup import assemble
 
 SMALL = {"clients": 2, "partition": "iid", "auxiliary": 8, "model": "mlp", "device": "cpu"}

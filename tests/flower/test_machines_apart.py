@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from test_door import Place, until
 
 from fedssd.core import tree
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import write_app
 from fedssd.flower.approval import approve, read_code
 from fedssd.flower.certificates import node_key, renew_server, write_certificates
@@ -25,6 +24,7 @@ from fedssd.flower.command import program
 from fedssd.flower.enrolment import FILE, revoke
 from fedssd.flower.samples import SAMPLES, deal
 from fedssd.flower.settings import Settings, recipe_of
+from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,10 @@ from safetensors.torch import save
 
 from fedssd.core.contract import Work
 from fedssd.core.tree import Tree
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.messages import Kind, Reply, answer
 from fedssd.flower.rehearsal import rehearse
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
+from fedssd.recipe import load_recipe
 from fedssd.simulation.setup import assemble
 
 CASES = 500

@@ -16,12 +16,12 @@ from flwr.proto.fab_pb2 import Fab, GetFabResponse
 
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.app import write_app
 from fedssd.flower.approval import FILE, Gate, approve, code_hash, describe, read_approved, read_code
 from fedssd.flower.listener import Scope
 from fedssd.flower.node_door import NodeDoor
 from fedssd.flower.settings import Settings
+from fedssd.recipe import load_recipe
 
 CODE = "/v1/fleet/get-fab"
 

@@ -20,10 +20,10 @@ from scipy.integrate import quad
 from scipy.optimize import bisect
 
 from fedssd.core import tree
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.samples import deal, read_server
 from fedssd.flower.server import Wrap, serve
 from fedssd.flower.settings import Settings
+from fedssd.recipe import load_recipe
 from fedssd.simulation.result import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent

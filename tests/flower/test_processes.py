@@ -12,13 +12,13 @@ from typing import ClassVar
 import pytest
 
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower import local as trial_module
 from fedssd.flower.app import write_app
 from fedssd.flower.command import Outcome
 from fedssd.flower.local import REFUSED, SUPEREXEC, SUPERLINK, Trial, node_name
 from fedssd.flower.processes import Processes, _last_words
 from fedssd.flower.settings import Settings
+from fedssd.recipe import load_recipe
 
 # A program with a child of its own, as Flower's have; it says so when both run.
 SCRIPT = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"

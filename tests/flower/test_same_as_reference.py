@@ -21,7 +21,6 @@ from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.data.sources import load
-from fedssd.experiment.recipe import load_recipe
 from fedssd.flower.client import client_app
 from fedssd.flower.memory import InContext
 from fedssd.flower.messages import Kind, ask, read_greeting
@@ -30,6 +29,7 @@ from fedssd.flower.samples import deal, read_server
 from fedssd.flower.server import serve, server_app
 from fedssd.flower.settings import Settings
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
+from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 from fedssd.reports.charts import learning_curves, nice_ticks, spaced
 from fedssd.reports.comparison import (
     MEASURES,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedssd.experiment.recipe import load_recipe
+from fedssd.recipe import load_recipe
 from fedssd.reports.page import DRAWN, setting_content
 from fedssd.reports.settings import Setting, settings
 from fedssd.runs.read import collect

@@ -24,7 +24,7 @@ from fedssd.core.engine import Job
 from fedssd.core.round import Trained
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import load_recipe
+from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe, run_together
 from fedssd.simulation import simulation
 from fedssd.simulation.setup import assemble_all

@@ -22,7 +22,7 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.experiment.recipe import NAMED
+    from fedssd.recipe import NAMED
 
     parser = commands.add_parser(
         "bench",
@@ -118,7 +118,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _options(words: list[str]) -> dict[str, str]:
     """What ``--set`` changes of the method, or of where it runs; the recipe is that of the committed runs."""
-    from fedssd.experiment.recipe import KEYS, MACHINE
+    from fedssd.recipe import KEYS, MACHINE
 
     changes = settings_given(words, "bench")
     for key in changes:

@@ -18,7 +18,7 @@ from fedssd.cli.report import leave_report
 from fedssd.cli.run import as_flags, opened, setting
 
 if TYPE_CHECKING:
-    from fedssd.experiment.recipe import Recipe
+    from fedssd.recipe import Recipe
     from fedssd.reports.table import Table
     from fedssd.simulation.result import Result
 
@@ -34,7 +34,7 @@ EXAMPLES = examples(
 
 def register(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command and its flags."""
-    from fedssd.experiment.recipe import PAPER_METHODS
+    from fedssd.recipe import PAPER_METHODS
 
     parser = commands.add_parser(
         "compare",
@@ -55,7 +55,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Compare what the command line names."""
-    from fedssd.experiment.recipe import load_recipe
+    from fedssd.recipe import load_recipe
 
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
     seeds = seed_list("compare", args.seeds)
@@ -147,7 +147,7 @@ def next_command(
     seeds: Sequence[int],
 ) -> str:
     """More seeds where there are few, else another split."""
-    from fedssd.experiment.recipe import PAPER_METHODS
+    from fedssd.recipe import PAPER_METHODS
 
     if len(seeds) < 3:
         seeds = range(5)

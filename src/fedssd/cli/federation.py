@@ -152,9 +152,9 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _init(args: argparse.Namespace) -> int:
-    from fedssd.experiment.recipe import load_recipe
     from fedssd.flower.app import write_app
     from fedssd.flower.settings import settings_of
+    from fedssd.recipe import load_recipe
 
     recipe = load_recipe(args.recipe, flags.overrides(args, "federation init"))
     given = _given(args)
@@ -263,11 +263,11 @@ def _folder(args: argparse.Namespace) -> Path:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    from fedssd.experiment.recipe import load_recipe
     from fedssd.flower.app import recipe_in, settings_in
     from fedssd.flower.audit import as_rows, audit
     from fedssd.flower.server import build, server_samples
     from fedssd.flower.settings import Settings
+    from fedssd.recipe import load_recipe
 
     if args.app is not None and args.recipe is not None:
         raise UserError("name an app's folder or a --recipe, not both")

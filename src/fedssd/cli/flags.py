@@ -8,26 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.cli.parser import UsageError, a_path
-from fedssd.experiment.recipe import HELP, KEYS, NAMED, SPELLINGS, Recipe, usual
+from fedssd.recipe import KEYS, NAMED, usual
+from fedssd.recipe.keys import canonical, groups, spellings
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "data and clients": (
-        "data",
-        "label",
-        "partition",
-        "clients",
-        "participation",
-        "partition_seed",
-        "auxiliary",
-        "auxiliary_mode",
-        "augment",
-    ),
-    "method and model": ("method", "server", "model", "head"),
-    "training": ("rounds", "epochs", "batch", "partial_batch", "lr", "momentum", "weight_decay", "lr_decay", "seed"),
-    "machine": ("engine", "device", "precision", "width", "kernels", "deterministic", "checkpoint_every"),
-    "evaluation": ("evaluate_every", "evaluate_local"),
-    "reliability": ("on_bad_update", "norm_limit", "faults"),
-}
 METAVARS = {int: "N", float: "X", str: "NAME"}
 RECIPE_NOTE = """What no flag says comes from --recipe, and what that does not say is the default shown here.
 Where neither --recipe nor --data is given, the recipe is digits."""
@@ -36,14 +19,11 @@ USUAL_NOTE = "Without --recipe and --data it is --recipe digits."
 
 def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
     """A flag for every key of a recipe but those left out, then --recipe and --set."""
-    grouped = {key for keys in GROUPS.values() for key in keys}
-    rest = tuple(key for key in KEYS if key not in grouped)
-    for title, keys in (*GROUPS.items(), ("more", rest)):
-        shown = [key for key in keys if key in KEYS and key not in leave_out]
-        group = parser.add_argument_group(title) if shown else None
-        for key in shown:
-            assert group is not None
-            _add_flag(group, key)
+    for title, keys in groups().items():
+        group = parser.add_argument_group(title)
+        for key in keys:
+            if key not in leave_out:
+                _add_flag(group, key)
     group = parser.add_argument_group("recipe")
     group.add_argument(
         "--recipe",
@@ -64,16 +44,15 @@ def add_recipe_flags(parser: argparse.ArgumentParser, leave_out: Collection[str]
 
 def _add_flag(group: argparse._ArgumentGroup, key: str) -> None:
     """Values stay text: the recipe checks them, whether they come from a file or from here."""
-    default = getattr(Recipe, key)
-    if KEYS[key] is bool:
-        state = "yes" if default else "no"
-        help_text = f"{HELP.get(key, '')} (default: {state})"
+    one = KEYS[key]
+    if one.kind is bool:
+        state = "yes" if one.default else "no"
         action = argparse.BooleanOptionalAction
-        group.add_argument(_flag(key), action=action, default=argparse.SUPPRESS, help=help_text)
+        group.add_argument(_flag(key), action=action, default=argparse.SUPPRESS, help=f"{one.help} (default: {state})")
         return
-    help_text = f"{HELP.get(key, '')} (default: {default})".replace("%", "%%")
-    spellings = [*(_flag(other) for other, meant in SPELLINGS.items() if meant == key), _flag(key)]
-    group.add_argument(*spellings, dest=key, default=argparse.SUPPRESS, metavar=METAVARS[KEYS[key]], help=help_text)
+    help_text = f"{one.help} (default: {one.default})".replace("%", "%%")
+    names = [_flag(name) for name in reversed(spellings(key))]
+    group.add_argument(*names, dest=key, default=argparse.SUPPRESS, metavar=METAVARS[one.kind], help=help_text)
 
 
 def _flag(key: str) -> str:
@@ -87,9 +66,8 @@ def overrides(args: argparse.Namespace, command: str) -> dict[str, str | bool]:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
-        key = name.strip()
-        key = f"options.{key.removeprefix('options.')}" if "." in key else key.replace("-", "_")
-        key = SPELLINGS.get(key, key)
+        key = canonical(name.strip())
+        key = f"options.{key}" if "." in key else key
         if key in values:
             raise UsageError(f"fedssd {command}: {name.strip()} is given twice: {values[key]} and {value}")
         values[key] = value

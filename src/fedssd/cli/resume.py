@@ -12,7 +12,7 @@ from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
-    from fedssd.experiment.recipe import Recipe
+    from fedssd.recipe import Recipe
 
 EXAMPLES = examples(
     "fedssd resume runs/digits-fedssd-0                 from the last whole checkpoint to the end",
@@ -41,7 +41,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Go on with what the folder holds."""
     from fedssd.api import OWN
-    from fedssd.experiment.recipe import load_recipe
+    from fedssd.recipe import load_recipe
     from fedssd.sweeps.grid import PLAN
 
     if (args.folder / PLAN).is_file():
@@ -69,7 +69,7 @@ def _got(folder: Path) -> str:
 
 
 def _many(args: argparse.Namespace) -> int:
-    from fedssd.experiment.recipe import Recipe, check, merge
+    from fedssd.recipe import Recipe, check, merge
     from fedssd.sweeps.grid import read_plan
 
     workers = compare.whole("resume", "--workers", args.workers)

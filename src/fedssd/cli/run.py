@@ -14,7 +14,7 @@ from fedssd.cli.progress import listening, spoken
 from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
-    from fedssd.experiment.recipe import Recipe
+    from fedssd.recipe import Recipe
     from fedssd.simulation.result import Summary
 
 EXAMPLES = examples(
@@ -43,7 +43,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the recipe, then say how it went, where it is and what to try next."""
-    from fedssd.experiment.recipe import load_recipe
+    from fedssd.recipe import load_recipe
 
     given = flags.overrides(args, "run")
     source, remark = flags.recipe_source(args, given)
@@ -85,14 +85,14 @@ def setting(recipe: Recipe) -> str:
 
 def opened(text: str, recipe: Recipe, remark: str = "") -> str:
     """What is about to run, with a remark on where its recipe comes from, and whether it is a short run."""
-    from fedssd.experiment.recipe import briefly
+    from fedssd.recipe import briefly
 
     return "\n".join(filter(None, (text, remark, briefly(recipe))))
 
 
 def describe(summary: Summary, recipe: Recipe) -> list[str]:
     """The run in three lines."""
-    from fedssd.experiment.recipe import briefly
+    from fedssd.recipe import briefly
 
     lines = []
     if summary.accuracy is not None and summary.best_accuracy is not None:

@@ -20,7 +20,7 @@ from fedssd.cli.report import leave_report
 from fedssd.cli.run import opened, setting
 
 if TYPE_CHECKING:
-    from fedssd.experiment.recipe import Recipe
+    from fedssd.recipe import Recipe
     from fedssd.reports.table import Table
     from fedssd.sweeps.grid import Cell
 
@@ -57,7 +57,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Sweep over what the command line names."""
-    from fedssd.experiment.recipe import load_recipe
+    from fedssd.recipe import load_recipe
 
     grid = parse_grid(args.grid)
     seeds = seed_list("sweep", args.seeds)
@@ -124,10 +124,10 @@ def parse_grid(words: list[str]) -> dict[str, list[str]]:
 
 def _refuse_both(grid: Mapping[str, Sequence[str]], given: Mapping[str, str | bool]) -> None:
     """A key of the grid has no one value beside it."""
-    from fedssd.experiment.recipe import SPELLINGS
+    from fedssd.recipe.keys import canonical
 
     for key, values in grid.items():
-        name = f"options.{key}" if "." in key else SPELLINGS.get(key, key)
+        name = f"options.{key}" if "." in key else canonical(key)
         if name in given:
             raise UsageError(f"fedssd sweep: {key} is given twice: --grid {key}={','.join(values)} and {given[name]}")
 

@@ -11,7 +11,7 @@ from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
-    from fedssd.experiment.recipe import Recipe
+    from fedssd.recipe import Recipe
     from fedssd.theory.replay import Replay
 
 FLAGS = {

@@ -10,11 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedssd.errors import UserError, perhaps
-from fedssd.experiment.cells import Cell, resolved
+from fedssd.experiment.cells import Cell
 from fedssd.experiment.paper import with_printed
-from fedssd.experiment.recipe import NAMED, PAPER_METHODS, Recipe, load_recipe
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
+from fedssd.recipe import NAMED, PAPER_METHODS, Recipe, load_recipe
+from fedssd.recipe.resolve import resolved
 from fedssd.runs.read import header_of
 from fedssd.simulation.setup import assemble_all
 from fedssd.sweeps.cache import recipes_of_finished

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fedssd.experiment.paper import Column, Experiment, setting
-from fedssd.experiment.recipe import Recipe
-from fedssd.simulation.setup import assemble, build_method, options_in_force
+from fedssd.recipe import Recipe
+from fedssd.recipe.resolve import resolved
+from fedssd.simulation.setup import assemble
 from fedssd.sweeps.grid import program
 
 # Seconds of a round against FedAvg's, roughly: teachers run beside the model, FedCurv squares gradients.
@@ -39,16 +40,6 @@ class Cell:
         """How much of it there is, in passes over the data as FedAvg makes them."""
         recipe = self.recipe
         return RELATIVE_COST.get(recipe.method, TYPICAL_COST) * recipe.rounds * recipe.epochs * recipe.participation
-
-
-def resolved(recipe: Recipe) -> Recipe:
-    """The recipe as a run of it writes it down, found without loading data, so that equal numbers have equal recipes.
-
-    Recipes of this project leave neither model, augmentation nor partial batches on ``auto``.
-    """
-    method = build_method(recipe)
-    head = ("on" if method.needs_head else "off") if recipe.head == "auto" else recipe.head
-    return replace(recipe, head=head, partition_seed=recipe.split_seed, options=options_in_force(method))
 
 
 class Place(NamedTuple):

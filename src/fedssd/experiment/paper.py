@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedssd.errors import UserError, perhaps
-from fedssd.experiment.recipe import FOLDER, NAMED, PAPER_METHODS, Options, Recipe, check, load_recipe, merge
 from fedssd.methods.registry import LOCALS, local_kinds
+from fedssd.recipe import FOLDER, NAMED, PAPER_METHODS, Options, Recipe, check, load_recipe, merge
 
 ABLATION = ("kl", "mse", "fedssd")
 STUDY_FOLDER = Path(__file__).parent / "recipes"

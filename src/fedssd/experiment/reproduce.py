@@ -14,7 +14,7 @@ from pathlib import Path
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
 from fedssd.experiment.cells import Cell, by_program
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 from fedssd.runs.folder import explained
 from fedssd.runs.read import is_finished
 from fedssd.simulation.events import Line, Listener, ignore

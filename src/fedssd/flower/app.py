@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fedssd.data.sources import SOURCES
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
 from fedssd.flower.settings import NOTES, Settings, refuse_for_simulations, settings_of, toml
 from fedssd.methods.registry import with_paths
+from fedssd.recipe import Recipe
 
 APP = "federation_app.py"
 TRIAL = ".federation"  # what `fedssd federation up` keeps in an app's folder

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
 from fedssd.flower import certificates
 from fedssd.flower.app import TRIAL, recipe_in
 from fedssd.flower.command import Outcome, environment, program
@@ -22,6 +21,7 @@ from fedssd.flower.processes import HOST, START_LIMIT
 from fedssd.flower.samples import SAMPLES, deal, dealing
 from fedssd.flower.serving import DOOR, SUPEREXEC, SUPERLINK, Outside, Server
 from fedssd.flower.settings import recipe_of, toml
+from fedssd.recipe import Recipe
 
 DEALT = "dealt.json"  # among the samples: what decided who holds which
 REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink takes for connected already

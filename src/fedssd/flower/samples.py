@@ -21,8 +21,8 @@ from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import npz, read_samples
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
 from fedssd.flower.messages import Kind
+from fedssd.recipe import Recipe
 from fedssd.simulation.setup import load_for
 
 SAMPLES = "samples.npz"  # what `deal` writes for every machine

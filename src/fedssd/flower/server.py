@@ -21,7 +21,6 @@ from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
 from fedssd.flower.enrolment import VARIABLE, Enrolment
 from fedssd.flower.grid import PromptGrid
 from fedssd.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
@@ -30,6 +29,7 @@ from fedssd.flower.rehearsal import rehearse
 from fedssd.flower.samples import ServerSamples, read_server, shares
 from fedssd.flower.settings import Settings, recipe_of, refuse_for_simulations, settings_of
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
+from fedssd.recipe import Recipe
 from fedssd.reports.html import write_report
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import RunFolder, refuse_taken

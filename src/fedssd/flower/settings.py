@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError, nearest
-from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.recipe import Recipe, load_recipe
 
 WEIGHTINGS = ("samples", "capped", "equal")
 

@@ -12,8 +12,8 @@ from fedssd.core.net import Net
 from fedssd.core.round import Trained, traffic
 from fedssd.data.dataset import Dataset
 from fedssd.engines.reference import ReferenceEngine
-from fedssd.experiment.recipe import Recipe
 from fedssd.methods.custom import blaming
+from fedssd.recipe import Recipe
 from fedssd.simulation.setup import Brought, assemble
 from fedssd.simulation.simulation import Run, close_job, open_job, start
 

@@ -7,26 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedssd.experiment.recipe import MACHINE, Recipe
+from fedssd.recipe import Recipe, of
 from fedssd.reports.comparison import BASELINE
 from fedssd.simulation.result import Result
 
 # What makes a task, beside the split; everything else is how it is tackled.
-TASK = (
-    "data",
-    "partition",
-    "clients",
-    "participation",
-    "auxiliary",
-    "auxiliary_mode",
-    "augment",
-    "model",
-    "rounds",
-    "epochs",
-    "evaluate_every",
-)
+TASK = of("task", "split")
 NAMED = ("method", "server", "options")  # what names a line by itself
-LEFT_OUT = {*TASK, *NAMED, *MACHINE, "head", "seed", "partition_seed", "evaluate_local"}
+LEFT_OUT = {"options", *TASK, *of("seed", "method", "record", "machine")}
 HEADED = ("moon",)  # local halves with a projection head of their own accord; the rest have one where it is asked for
 ORDER = (BASELINE, "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 KEYS = frozenset(asdict(Recipe()))

@@ -12,8 +12,8 @@ import torch
 from fedssd.core.engine import Engine
 from fedssd.engines import build_engine
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe, interval
 from fedssd.methods.custom import blaming
+from fedssd.recipe import Recipe, interval
 from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import DiskError, RunFolder, refuse_taken
 from fedssd.runs.provenance import header

@@ -16,8 +16,8 @@ import torch
 
 import fedssd
 from fedssd.core.contract import parts_of
-from fedssd.experiment.recipe import MACHINE, Recipe
 from fedssd.methods.custom import source_hash
+from fedssd.recipe import FREE, Recipe
 from fedssd.runs.rules import RULES
 from fedssd.simulation.events import Line
 from fedssd.simulation.machine import card_name
@@ -25,7 +25,6 @@ from fedssd.simulation.setup import Federation
 
 ROOT = Path(__file__).parents[3]
 VARIABLE = "FEDSSD_COMMIT"  # for a copy that has left its repository behind
-FREE = ("rounds", "on_bad_update", *MACHINE)  # keys that may be others when a run goes on
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from fedssd.errors import DamagedError, UserError
-from fedssd.experiment.recipe import Recipe, merge
+from fedssd.recipe import Recipe, merge
 from fedssd.runs.archive import Packed, is_packed, pack, packed_run, runs_below
 from fedssd.simulation.fields import Fields, Json
 from fedssd.simulation.result import Result, Round, Summary

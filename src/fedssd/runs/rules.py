@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 
 RULES = 1  # raised by each change that moves the numbers of some run whose recipe stays the same
 MOVED: dict[int, Callable[[Recipe], bool]] = {}  # by the rules that came with a change, whose numbers it moved

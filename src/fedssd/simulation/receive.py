@@ -15,7 +15,7 @@ from fedssd.core.round import Trained, traffic
 from fedssd.core.tree import Tree
 from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 from fedssd.simulation.result import Round
 
 

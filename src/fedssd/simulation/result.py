@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.core.tree import Tree
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 from fedssd.simulation.fields import Fields, Json, Matrix, Vector, as_matrix, as_number, as_text
 
 if TYPE_CHECKING:

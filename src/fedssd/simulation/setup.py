@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Local, Method, Server, parts_of, unmixable
+from fedssd.core.contract import Auxiliary, Method, parts_of, unmixable
 from fedssd.core.engine import World
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
-from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data import auxiliary as auxiliary_set
 from fedssd.data.augment import Pipeline, pipeline, resized
@@ -23,13 +22,12 @@ from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Options, Recipe
 from fedssd.methods.dry_run import Setting, try_local
-from fedssd.methods.registry import build_local, build_server, check_pair, option_types, without_strength
-from fedssd.models import build_model, default_model, initial_weights
+from fedssd.methods.registry import without_strength
+from fedssd.models import build_model, initial_weights
+from fedssd.recipe import Recipe
+from fedssd.recipe.resolve import build_method, model_names, with_names
 from fedssd.simulation.fit import in_numbers_taken, refuse_tiny_clients, try_model, try_server, try_training
-
-PAPER_IMAGES = ("cifar10", "cifar100", "tiny-imagenet")
 
 
 @dataclass(frozen=True)
@@ -200,41 +198,13 @@ def try_split(recipe: Recipe, like: Federation) -> None:
     refuse_tiny_clients(partition, like.net, recipe.batch)
 
 
-def build_method(recipe: Recipe) -> Method:
-    """The method a recipe names, with its options."""
-    local = build_local(recipe.method, recipe.options)
-    server = build_server(recipe.server, recipe.options)
-    check_pair(local, server)
-    return Method(local, server, SGD(recipe.lr, recipe.momentum, recipe.weight_decay))
-
-
 def _with_names(recipe: Recipe, shape: tuple[int, ...], brought: Brought) -> Recipe:
     """The recipe with ``auto`` replaced, the options in force written out and what was brought named as such."""
     if brought.module is not None:
         recipe = replace(recipe, model=type(brought.module).__name__, head="off")
     if brought.partition is not None:
         recipe = replace(recipe, partition=brought.partition.spec)
-    method = build_method(recipe)
-    auto_augment = "moon" if recipe.data in PAPER_IMAGES else "none"
-    auto_head = "on" if method.needs_head else "off"
-    return replace(
-        recipe,
-        partition_seed=recipe.split_seed,
-        augment=auto_augment if recipe.augment == "auto" else recipe.augment,
-        model=",".join(default_model(recipe.data, shape) if name == "auto" else name for name in model_names(recipe)),
-        head=auto_head if recipe.head == "auto" else recipe.head,
-        options=options_in_force(method),
-    )
-
-
-def options_in_force(method: Method) -> Options:
-    """Every option of a method's halves, with its value."""
-    halves: list[Local | Server] = [*parts_of(method.local), method.server]
-    return {
-        half.name: {name: getattr(half, name) for name in option_types(type(half))}
-        for half in halves
-        if option_types(type(half))
-    }
+    return with_names(recipe, shape)
 
 
 def module_with(recipe: Recipe, weights: Tree | None, like: nn.Module | None = None) -> nn.Module:
@@ -266,11 +236,6 @@ def _modules(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brou
         return {recipe.model: brought.module}
     head = recipe.head == "on"
     return {name: build_model(name, shape, classes, head) for name in model_names(recipe)}
-
-
-def model_names(recipe: Recipe) -> tuple[str, ...]:
-    """The models clients take turns with: ``cnn-small,mlp`` gives the first to clients 0, 2, 4, …"""
-    return tuple(name.strip() for name in recipe.model.split(","))
 
 
 def _together(recipe: Recipe, nets: dict[str, Net], method: Method) -> Net | Mixed:

@@ -20,7 +20,7 @@ from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in
 from fedssd.runs.folder import RunFolder
 from fedssd.simulation.fields import Json

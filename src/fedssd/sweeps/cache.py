@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
-from fedssd.experiment.cells import resolved
-from fedssd.experiment.recipe import Recipe, check, load_recipe, merge
+from fedssd.recipe import Recipe, check, load_recipe, merge
+from fedssd.recipe.resolve import resolved
 from fedssd.runs.archive import is_packed, packed_run, runs_below
 from fedssd.runs.read import header_of, is_finished, newest_last
 from fedssd.runs.rules import still_valid

@@ -14,23 +14,23 @@ import torch
 from fedssd.core.contract import Local, Server, numbers_of, parts_of
 from fedssd.engines import pick_device
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe, check, merge, refuse_unused
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
+from fedssd.recipe import Recipe, check, merge, of, refuse_unused
+from fedssd.recipe.resolve import build_method
 from fedssd.runs.checkpoint import UnusableError, sealed, unsealed
 from fedssd.runs.folder import claim, explained, refuse_taken, sync_folder, write_whole
 from fedssd.runs.provenance import recipe_difference
 from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose
 from fedssd.simulation.result import Result
-from fedssd.simulation.setup import assemble, build_method, try_split
+from fedssd.simulation.setup import assemble, try_split
 from fedssd.sweeps.workers import Work, in_processes, in_this_process
 
 PLAN = "runs.json"
 GIVEN, BY_DATA = "given", "by data"
 Asked = dict[str, Any]  # what a command was asked to run, as JSON holds it
-NUMBERS = ("lr", "momentum", "weight_decay", "lr_decay")
-DEALT = ("seed", "partition", "partition_seed", "auxiliary", "auxiliary_mode")  # who holds what, of the same data
+VARIED = of("seed", "split", "number")  # what runs of one program may differ in
 
 
 def compare(
@@ -221,7 +221,7 @@ def _refuse_changed(plan: Plan, now: Asked, sources: dict[str, str], out: Path |
 
 def program(recipe: Recipe) -> str:
     """Recipes with the same key differ in seeds, splits and numbers only, so their runs share one batched program."""
-    fixed = {key: value for key, value in asdict(recipe).items() if key not in (*NUMBERS, *DEALT, "options")}
+    fixed = {key: value for key, value in asdict(recipe).items() if key not in (*VARIED, "options")}
     method = build_method(recipe)
     halves: list[Local | Server] = [*parts_of(method.local), method.server]
     static = [{k: v for k, v in asdict(half).items() if k not in numbers_of(half)} for half in halves]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe
+from fedssd.recipe import Recipe
 from fedssd.runs.loop import run_together
 from fedssd.runs.read import finished_result, weights_in
 from fedssd.runs.signals import terminate

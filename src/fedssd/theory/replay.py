@@ -19,7 +19,7 @@ from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import Recipe, load_recipe
+from fedssd.recipe import Recipe, load_recipe
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.machine import cohort_size
 from fedssd.simulation.receive import Received

@@ -11,7 +11,6 @@ from statistics import fmean, variance
 from typing import NamedTuple
 
 from fedssd.experiment.paper import Column
-from fedssd.experiment.recipe import MACHINE
 from fedssd.experiment.report import mechanism
 from fedssd.experiment.report.lines import until
 from fedssd.experiment.report.row_names import titles
@@ -20,6 +19,7 @@ from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.experiment.study.trial import Trial
 from fedssd.experiment.study.trials import COLUMNS, Settled
+from fedssd.recipe import MACHINE
 from fedssd.reports.comparison import Reached, reached
 from fedssd.reports.statistics import Rival, pair
 from fedssd.runs.read import read_run

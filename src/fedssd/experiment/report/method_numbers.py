@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from fedssd.experiment.recipe import KEYS, MACHINE, Recipe
 from fedssd.experiment.report.lines import lines_of as rounds_of
 from fedssd.experiment.report.wording import interval
 from fedssd.methods.registry import LOCALS, SERVERS
+from fedssd.recipe import KEYS, MACHINE, Recipe
 from fedssd.reports.comparison import BASELINE
 from fedssd.reports.grouping import head_with, heads_beside, own_head
 from fedssd.reports.markdown import table

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import toml_value
 from fedssd.experiment.study.design import ON_COLUMNS, Changes, Design, label
+from fedssd.recipe import toml_value
 
 ORIGIN = "`make docs` writes it from results/"  # of the file that comes with fedssd
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedssd.errors import UserError, perhaps
 from fedssd.experiment.paper import EVERYTHING, recipe_file
-from fedssd.experiment.recipe import PAPER_METHODS
+from fedssd.recipe import PAPER_METHODS
 
 Changes = Mapping[str, Any]  # recipe keys and method.option to their values
 PARTS = (

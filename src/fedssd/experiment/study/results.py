@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean
 
 from fedssd.experiment.cells import Cell
-from fedssd.experiment.recipe import Recipe
 from fedssd.experiment.reproduce import made
 from fedssd.experiment.study.trial import Trial
+from fedssd.recipe import Recipe
 from fedssd.runs.read import read_run
 from fedssd.sweeps.cache import recipes_of_finished
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedssd.experiment.cells import Cell, resolved
-from fedssd.experiment.recipe import Recipe
+from fedssd.experiment.cells import Cell
+from fedssd.recipe import Recipe
+from fedssd.recipe.resolve import resolved
 
 SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000, "digits": 1_438}
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from fedssd.experiment.cells import Cell
 from fedssd.experiment.paper import EXPERIMENTS, SMALL_ROUNDS, Column, recipe_file, setting
-from fedssd.experiment.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
 from fedssd.experiment.study.chosen import Chosen
 from fedssd.experiment.study.design import (
     OURS,
@@ -26,6 +25,7 @@ from fedssd.experiment.study.design import (
 )
 from fedssd.experiment.study.trial import Trial
 from fedssd.methods.registry import summands
+from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
 
 BASE = "base"
 ON_DIGITS = ("digits-choices", "digits")  # what is reported there

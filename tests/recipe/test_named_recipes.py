@@ -12,13 +12,13 @@ import pytest
 import fedssd
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.cells import resolved
 from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.recipe import NAMED, Recipe, briefly, load_recipe
 from fedssd.experiment.study.chosen import load_chosen
 from fedssd.experiment.study.parts import Study
 from fedssd.experiment.study.results import Results
 from fedssd.methods.registry import LOCALS
+from fedssd.recipe import NAMED, Recipe, briefly, load_recipe
+from fedssd.recipe.resolve import resolved
 from fedssd.runs.checkpoint import sealed
 from fedssd.simulation.events import Event
 from fedssd.sweeps.grid import PLAN, read_plan
@@ -51,7 +51,7 @@ def test_a_named_recipe_has_what_the_paper_prints_for_its_data(name: str) -> Non
 @pytest.mark.parametrize("data", [*NAMED, "my.npz"])
 def test_no_strength_follows_from_the_name_of_the_data(data: str) -> None:
     for name, kind in LOCALS.items():
-        recipe = resolved(load_recipe(None, {"data": data, "method": name}))
+        recipe = resolved(load_recipe(None, {"data": data, "method": name, "model": "mlp", "partial_batch": "keep"}))
         defaults = {one.name: one.default for one in fields(kind) if one.name != "parts"}
         assert recipe.options.get(name, {}) == defaults
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedssd.errors import UserError
-from fedssd.experiment.recipe import HELP, KEYS, Recipe, check, load_recipe, merge
+from fedssd.recipe import Recipe, check, load_recipe, merge
 from fedssd.runs.archive import read_pack
 
 pytestmark = pytest.mark.quick
@@ -25,10 +25,6 @@ def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
     recipe = load_recipe(tmp_path / "r.toml", {"rounds": "9", "options.fedssd.m_max": "0.5"})
     assert (recipe.rounds, recipe.epochs) == (9, 3)
     assert recipe.options["fedssd"] == {"m_max": 0.5, "floor": 0.2}
-
-
-def test_every_key_has_a_help_line() -> None:
-    assert list(KEYS) == list(HELP)
 
 
 def test_where_a_run_happens_is_not_part_of_its_hash() -> None:
