@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,13 +14,13 @@ from fedssd.core.contract import Local, parts_of
 from fedssd.core.engine import Evaluation, Job
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.simulation.closeup import close_up
 from fedssd.simulation.fields import NAN, Matrix, Vector
 from fedssd.simulation.receive import Received
 from fedssd.simulation.result import Round
 from fedssd.simulation.setup import Federation
 
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
+MATRICES_IN_FULL = 20  # classes, and clients, up to which confusion matrices are recorded
 
 
 def measure_round(
@@ -101,3 +102,27 @@ def _or_nan(value: float) -> float:
 def _vector(values: Tensor) -> Vector:
     """Four decimals are plenty for a figure in a record, and keep its lines short."""
     return tuple(round(value, 4) for value in values.tolist())
+
+
+def close_up(evaluation: Evaluation, clients: Sequence[int], rounds_left: int) -> dict[str, Any]:
+    """Client 0's accuracy by class wherever it took part; confusion matrices of the last two rounds.
+
+    The clients of the last round started from the global model of the round before, so that matrix is kept too.
+    """
+    found: dict[str, Any] = {}
+    alone = len(evaluation.loss) == 1  # only the global model was evaluated
+    if not alone and 0 in clients:
+        mine = evaluation.class_accuracy[1 + clients.index(0)]
+        found["client_0_class_accuracy"] = tuple(round(value, 4) for value in mine.tolist())
+    classes = evaluation.confusion.shape[-1]
+    if rounds_left > 1 or classes > MATRICES_IN_FULL:
+        return found
+    found["confusion"] = _matrix(evaluation.confusion[0].tolist())
+    if rounds_left == 0 and not alone and len(clients) <= MATRICES_IN_FULL:
+        matrices = map(_matrix, evaluation.confusion[1:].tolist())
+        found["client_confusion"] = dict(zip(clients, matrices, strict=True))
+    return found
+
+
+def _matrix(rows: list[list[float]]) -> Matrix:
+    return tuple(map(tuple, rows))
