@@ -25,7 +25,7 @@ from fedssd.core.plan import Schedule, batches, orders
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
-from fedssd.data.augment import Pipeline
+from fedssd.data.augment import Augmentation
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import LOCALS, SERVERS, build_local
@@ -61,7 +61,7 @@ def difference(spec: str, server: str, batch_norm: bool, runs: int, rounds: int,
     torch.manual_seed(0)
     x = torch.randn(sum(SIZES), 1, 4, 4, dtype=torch.float64).to(device)
     y = torch.randint(0, 4, (len(x),)).to(device)
-    world = World(x, y, x[:37], y[:37], 4, Pipeline(), torch.float64)
+    world = World(x, y, x[:37], y[:37], 4, Augmentation(), torch.float64)
     module = Tiny(batch_norm).double().to(device)
     net, weights, schedule = Net(module), weights_of(module), Schedule(2, 8, drop_partial=batch_norm)
     rows = [part.to(device) for part in torch.randperm(len(x)).split(SIZES)]

@@ -10,7 +10,7 @@ import torch
 from user_methods import DIGITS, HEADER, method, tried
 
 from fedssd.errors import UserError
-from fedssd.methods.dry_run import Setting
+from fedssd.methods.dry_run import SampleForm
 from fedssd.methods.registry import LOCALS
 
 
@@ -39,11 +39,11 @@ def test_what_fits_one_dataset_is_refused_on_another(write_method: Callable[[str
 @pytest.mark.parametrize("name", sorted({*LOCALS} - {"fd"}))  # whose memory grows in its second round
 @pytest.mark.parametrize(
     "setting",
-    [DIGITS, Setting((3, 32, 32), 100, torch.float32), Setting((7,), 2, torch.float64)],
+    [DIGITS, SampleForm((3, 32, 32), 100, torch.float32), SampleForm((7,), 2, torch.float64)],
     ids=["digits", "cifar100", "rows"],
 )
 def test_every_method_of_ours_would_pass_as_a_users(
-    write_method: Callable[[str], Path], name: str, setting: Setting
+    write_method: Callable[[str], Path], name: str, setting: SampleForm
 ) -> None:
     """They train, so a check that refuses one of them is too strict."""
     base = LOCALS[name]

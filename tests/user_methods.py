@@ -10,9 +10,9 @@ import torch
 
 from fedssd.core.contract import Local
 from fedssd.methods.custom import load_local
-from fedssd.methods.dry_run import Setting, try_local
+from fedssd.methods.dry_run import SampleForm, try_local
 
-DIGITS = Setting((1, 8, 8), 10, torch.float32)
+DIGITS = SampleForm((1, 8, 8), 10, torch.float32)
 
 HEADER = """\
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def method(body: str, decorator: str = "@dataclass(frozen=True)", fields: str = 
     )
 
 
-def tried(path: Path, name: str = "Mine", setting: Setting = DIGITS) -> type[Local]:
+def tried(path: Path, name: str = "Mine", setting: SampleForm = DIGITS) -> type[Local]:
     """The class, after it has been loaded and tried as a run on digits does it."""
     kind = load_local(f"{path}:{name}")
     try_local(kind(), setting)

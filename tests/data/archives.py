@@ -16,11 +16,11 @@ from fedssd.data.sources import cifar, tiny_imagenet
 
 SMALL10 = replace(cifar.CIFAR10, train_images=100, test_images=20)
 SMALL100 = replace(cifar.CIFAR100, train_images=200, test_images=100)
-SMALLTINY = tiny_imagenet.Layout(classes=3, train_images=4, test_images=2)
+SMALLTINY = tiny_imagenet.TinyLayout(classes=3, train_images=4, test_images=2)
 RANDOM = np.random.default_rng(0)
 
 
-def cifar_files(layout: cifar.Layout) -> dict[str, bytes]:
+def cifar_files(layout: cifar.CifarLayout) -> dict[str, bytes]:
     """The official files with random pixels; image i of a file has label i mod K."""
     files = {}
     counts = {name: layout.train_images // len(layout.train) for name in layout.train}

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from fedssd.core.randomness import below, bits, uniform
-from fedssd.data.augment import PROFILES, TABLE, Pipeline, pipeline, resized
+from fedssd.data.augment import PROFILES, TABLE, Augmentation, pipeline, resized
 from fedssd.data.dataset import Dataset
 from fedssd.errors import UserError
 
@@ -28,7 +28,7 @@ def keys_of(*shape: int) -> torch.Tensor:
     return bits(torch.arange(count), 123).reshape(shape)
 
 
-def witness(settings: Pipeline, image: np.ndarray, key: torch.Tensor) -> np.ndarray:
+def witness(settings: Augmentation, image: np.ndarray, key: torch.Tensor) -> np.ndarray:
     """One image [3, H, W], step by step, as torchvision and the published Cutout do it."""
     _, height, width = image.shape
     if settings.pad:
@@ -68,7 +68,7 @@ def test_every_profile_equals_the_plain_witness(profile: str, name: str) -> None
 @pytest.mark.parametrize("degrees", [15.0, 90.0, 180.0])
 def test_rotation_gives_pillows_pixels_on_odd_and_oblong_images(degrees: float) -> None:
     pixels = np.random.default_rng(1).integers(1, 256, (2, 3, 17, 30), dtype=np.uint8)
-    settings, key = Pipeline(rotate=degrees), keys_of(60)
+    settings, key = Augmentation(rotate=degrees), keys_of(60)
     ours = settings.train(torch.from_numpy(pixels), torch.arange(60) % 2, key, torch.float64).numpy()
     for position in range(60):
         np.testing.assert_array_equal(ours[position], witness(settings, pixels[position % 2], key[position]))
@@ -85,7 +85,7 @@ def test_profiles_carry_the_published_settings() -> None:
     assert not pipeline("moon", "tiny-imagenet", (3, 64, 64)).random
     assert pipeline("niid", "tiny-imagenet", (3, 64, 64)).resize == 32
     assert pipeline("fedntd", "tiny-imagenet", (3, 64, 64)).pad == 8
-    assert pipeline("none", "cifar10", (3, 32, 32)) == Pipeline()
+    assert pipeline("none", "cifar10", (3, 32, 32)) == Augmentation()
 
 
 def test_moon_zero_is_moon_with_black_where_it_mirrors() -> None:
@@ -108,7 +108,7 @@ def test_a_stack_of_models_sees_what_each_would_see_alone() -> None:
 def test_every_offset_and_both_flips_are_equally_likely() -> None:
     ramp = (torch.arange(16).view(16, 1) * 16 + torch.arange(16)).to(torch.uint8).view(1, 1, 16, 16)
     visits = 4000
-    settings = Pipeline(pad=1, padding="reflect", flip=True)
+    settings = Augmentation(pad=1, padding="reflect", flip=True)
     crops = settings.train(ramp, torch.zeros(visits, dtype=torch.int64), keys_of(visits)) * 255
     # 3 × 3 offsets × 2 flips = 18 outcomes of probability 1/18: 222 expected, deviation 14.5; allow five of them.
     _, counts = torch.unique(crops.flatten(1), dim=0, return_counts=True)
@@ -122,20 +122,20 @@ def test_the_test_pipeline_scales_and_normalises_only() -> None:
     mean, std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (settings.mean, settings.std))
     expected = (images.double() / 255 - mean) / std
     assert torch.allclose(settings.test(images, torch.float64), expected, rtol=0, atol=1e-15)
-    assert torch.equal(Pipeline().test(images), images.float() / torch.tensor(255.0))
+    assert torch.equal(Augmentation().test(images), images.float() / torch.tensor(255.0))
 
 
 def test_floats_are_looked_up_and_passed_through() -> None:
     table, index = torch.randn(9, 5), torch.tensor([[3, 1], [8, 3]])
-    assert torch.equal(Pipeline().train(table, index, keys_of(2, 2)), table[index])
-    assert torch.equal(Pipeline().test(table), table)
+    assert torch.equal(Augmentation().train(table, index, keys_of(2, 2)), table[index])
+    assert torch.equal(Augmentation().test(table), table)
     small = torch.rand(9, 1, 8, 8)
-    assert torch.equal(Pipeline().train(small, index, keys_of(2, 2), torch.float64), small[index].double())
+    assert torch.equal(Augmentation().train(small, index, keys_of(2, 2), torch.float64), small[index].double())
 
 
 def test_images_that_are_floats_are_cropped_and_flipped_but_not_scaled() -> None:
     images, index, key = images_of(32), torch.arange(20) % 6, keys_of(20)
-    plain = Pipeline(pad=4, flip=True)
+    plain = Augmentation(pad=4, flip=True)
     moved = plain.train(images.double(), index, key, torch.float64)
     assert torch.equal(moved / torch.tensor(255.0), plain.train(images, index, key, torch.float64))
 

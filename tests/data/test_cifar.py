@@ -17,7 +17,7 @@ from fedssd.errors import UserError
 
 
 @pytest.mark.parametrize("layout", [SMALL10, SMALL100])
-def test_cifar_reads_alike_from_archive_folder_and_parent(layout: cifar.Layout, tmp_path: Path) -> None:
+def test_cifar_reads_alike_from_archive_folder_and_parent(layout: cifar.CifarLayout, tmp_path: Path) -> None:
     files = cifar_files(layout)
     archive = write_tar(tmp_path / "cifar.tar.gz", layout.folder, files)
     folder = tmp_path / "out" / layout.folder

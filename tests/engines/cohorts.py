@@ -17,7 +17,7 @@ from fedssd.core.plan import Schedule
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
 from fedssd.core.solver import SGD
-from fedssd.data.augment import Pipeline, pipeline
+from fedssd.data.augment import Augmentation, pipeline
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import LOCALS
@@ -49,7 +49,7 @@ class Setting:
             shape, flow = (3, 32, 32), pipeline("moon", "cifar10", (3, 32, 32))
             x = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=draw)
         else:
-            shape, flow = (1, 4, 4), Pipeline()
+            shape, flow = (1, 4, 4), Augmentation()
             x = torch.randn(count, *shape, dtype=torch.float64, generator=draw)
         y = torch.randint(0, CLASSES, (count,), generator=draw)
         self.world = World(x, y, x[:37], y[:37], CLASSES, flow, torch.float64)

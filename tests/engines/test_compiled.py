@@ -14,7 +14,7 @@ from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_state, open_round
-from fedssd.data.augment import Pipeline
+from fedssd.data.augment import Augmentation
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.methods.registry import build_local
@@ -41,7 +41,7 @@ class Normed(nn.Module):
 def test_a_compiled_round_is_the_references(name: str, width: int) -> None:
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (16, 1, 6, 6), dtype=torch.uint8), torch.randint(0, 3, (16,))
-    world = World(x, y, x, y, 3, Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,)), dtype=torch.float64)
+    world = World(x, y, x, y, 3, Augmentation(pad=1, flip=True, mean=(0.5,), std=(0.2,)), dtype=torch.float64)
     net, method, schedule = Net(Normed()), Method(build_local(name)), Schedule(2, 4, drop_partial=True)
     weights = tree.map_tree(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, weights_of(Normed()))
     auxiliary = Auxiliary(world.pipeline.test(x, world.dtype), y)

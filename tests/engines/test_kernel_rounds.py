@@ -20,7 +20,7 @@ from fedssd.core.plan import Schedule
 from fedssd.core.round import ClientStore, first_state, open_round
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
-from fedssd.data.augment import Pipeline
+from fedssd.data.augment import Augmentation
 from fedssd.engines.kernels import layers, strides
 from fedssd.engines.vectorised import VectorisedEngine, sizing
 from fedssd.methods.registry import build_local
@@ -35,12 +35,12 @@ class Tiny(nn.Module):
         return self.out(self.pool(torch.relu(self.conv(x))).flatten(1))
 
 
-AUGMENTED = Pipeline(pad=1, flip=True, mean=(0.5,), std=(0.2,))
+AUGMENTED = Augmentation(pad=1, flip=True, mean=(0.5,), std=(0.2,))
 
 
 def assert_same_round(
     local: Local,
-    pipeline: Pipeline = AUGMENTED,
+    pipeline: Augmentation = AUGMENTED,
     runs: int = 2,
     width: int = 4,
     solver: SGD | None = None,
@@ -90,7 +90,7 @@ def test_a_teacher_of_many_batches_takes_them_apart_or_as_one(monkeypatch: pytes
 @pytest.mark.parametrize("name", ["fedssd", pytest.param("moon", marks=pytest.mark.slow)])
 def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
     """Inputs that do not change: a vmap over the models, and in it one over blocks of more samples than a warp has."""
-    assert_same_round(build_local(name), Pipeline(mean=(0.5,), std=(0.2,)), samples=60)
+    assert_same_round(build_local(name), Augmentation(mean=(0.5,), std=(0.2,)), samples=60)
 
 
 @needs_kernels
@@ -163,8 +163,8 @@ class Steep(Local):
 @pytest.mark.parametrize(
     ("runs", "width"), [(1, 1), (2, 4), *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1, 4), (2, 1)))]
 )
-@pytest.mark.parametrize("pipeline", [AUGMENTED, Pipeline()], ids=["augmented", "plain"])
-def test_hooks_may_differentiate(pipeline: Pipeline, runs: int, width: int) -> None:
+@pytest.mark.parametrize("pipeline", [AUGMENTED, Augmentation()], ids=["augmented", "plain"])
+def test_hooks_may_differentiate(pipeline: Augmentation, runs: int, width: int) -> None:
     assert_same_round(Steep(), pipeline, runs, width)
 
 

@@ -30,12 +30,12 @@ from torch.nn import functional as F
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
 from fedssd.engines.kernels import convolution, linear, matrix_convolution, pool, strides
-from fedssd.engines.kernels.layer import Layer
+from fedssd.engines.kernels.layer import ConvForm
 
 pytestmark = no_context
 
 
-def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: Layer) -> Tensor:
+def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: ConvForm) -> Tensor:
     """Where the kernel let through what float64 lets through; elsewhere the two must have been as good as equal.
 
     Rounding may decide between two pixels of a square, or about a pixel near zero, and their gradients are then others.
@@ -68,7 +68,7 @@ def test_convolution_with_relu_and_pool(
 ) -> None:  # fmt: skip
     torch.manual_seed(count)
     count, batch = (min(count, 40), min(batch, 64)) if inputs * outputs * kernel > 500 else (count, batch)
-    layer = Layer(data.draw(st.integers(0, kernel - 1)), relu, pools)
+    layer = ConvForm(data.draw(st.integers(0, kernel - 1)), relu, pools)
     height, width = kernel + 1 + tall, kernel + 1 + wide
     x = drawn(1 if shared else count, batch, inputs, height, width).expand(count, -1, -1, -1, -1)
     x = strides.laid(x) if data.draw(st.booleans()) else x
@@ -104,7 +104,7 @@ def test_gradients_of_a_pooled_convolution_on_matrix_units(
     batch, inputs = 16 * rows, min(inputs, 256 // (kernel + 1) ** 2)
     if not CUDA:
         inputs, outputs, tall, wide = min(inputs, 3 if kernel < 7 else 1), min(outputs, 6), min(tall, 3), min(wide, 4)
-    layer = Layer(0, relu, True, "tf32")
+    layer = ConvForm(0, relu, True, "tf32")
     x = drawn(1 if shared else count, batch, inputs, kernel + 1 + tall, kernel + 1 + wide)
     x = x.expand(count, -1, -1, -1, -1)
     w, bias = drawn(count, outputs, inputs, kernel, kernel), drawn(count, outputs)
@@ -132,9 +132,9 @@ def test_gradients_of_a_pooled_convolution_on_matrix_units(
 
 def test_what_matrix_units_are_not_for_goes_on_in_float32() -> None:
     x, w = torch.Size((2, 64, 3, 12, 12)), torch.Size((2, 6, 3, 5, 5))
-    right = Layer(0, True, True, "tf32")
+    right = ConvForm(0, True, True, "tf32")
     assert matrix_convolution.covers(x, w, right)
-    for layer in (Layer(0, True, True), right._replace(padding=1), right._replace(pool=False)):
+    for layer in (ConvForm(0, True, True), right._replace(padding=1), right._replace(pool=False)):
         assert not matrix_convolution.covers(x, w, layer)
     for one, other in (
         ((2, 63, 3, 12, 12), w), ((2, 64, 3, 5, 12), w), (x, (2, 17, 3, 5, 5)), ((2, 64, 17, 12, 12), (2, 6, 17, 3, 3)),
@@ -148,7 +148,7 @@ def test_a_batch_of_several_rows_is_those_rows(
     padding: int, relu: bool, pools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strides, "ROW", 64 if CUDA else 4)
-    row, layer = strides.ROW, Layer(padding, relu, pools)
+    row, layer = strides.ROW, ConvForm(padding, relu, pools)
     x, w, bias = drawn(2, 3 * row, 1, 5, 6), drawn(2, 3, 1, 3, 3), drawn(2, 3)
     out, chosen = convolution.forward(x, w, bias, layer)
     slope = torch.randn_like(out)
@@ -216,6 +216,6 @@ def test_samples_side_by_side_are_the_same_samples(shared: bool) -> None:
 
 def test_a_diverged_model_stays_diverged() -> None:
     x, w = torch.full((1, 1, 1, 4, 4), float("nan"), device=DEVICE), drawn(1, 2, 1, 3, 3)
-    out, _ = convolution.forward(x, w, None, Layer(0, relu=True, pool=True))
+    out, _ = convolution.forward(x, w, None, ConvForm(0, relu=True, pool=True))
     assert out.isnan().all()
     assert linear.forward(x.view(1, 1, 16), drawn(1, 3, 16), None, True, "ieee").isnan().all()

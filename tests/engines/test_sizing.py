@@ -10,11 +10,11 @@ from torch import Tensor
 
 from fedssd.core.contract import ClientData, mean_over
 from fedssd.engines.vectorised import sizing
-from fedssd.engines.vectorised.sizing import Footprint, read_at_once, readers
+from fedssd.engines.vectorised.sizing import ModelSize, read_at_once, readers
 
 pytestmark = pytest.mark.quick
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-CNN = Footprint(
+CNN = ModelSize(
     parameters=100, state=400, sample=800, stored=50
 )  # a sample's own gradient: 3 · 400 + 800 = 2,000 bytes
 

@@ -20,7 +20,7 @@ from kernel_values import (
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
 from fedssd.core.randomness import bits
-from fedssd.data.augment import Pipeline
+from fedssd.data.augment import Augmentation
 from fedssd.engines.kernels import augment, draws, solver
 
 pytestmark = no_context
@@ -50,7 +50,7 @@ def test_batches_are_the_pipelines_to_the_bit(pad: int, padding: str, flip: bool
     images = torch.randint(0, 256, (20, 3, side, side + 1), dtype=torch.uint8, device=DEVICE)
     index, key = torch.randint(0, 20, (3, 2), device=DEVICE), torch.randint(0, 2**32, (3, 2), device=DEVICE)
     statistics = ((0.4, 0.5, 0.6), (0.2, 0.3, 0.25)) if normalise else ((), ())
-    pipeline = Pipeline(pad, padding, flip, mean=statistics[0], std=statistics[1])
+    pipeline = Augmentation(pad, padding, flip, mean=statistics[0], std=statistics[1])
     assert augment.covers(pipeline, images, torch.float32)
     assert not augment.covers(pipeline, images.contiguous(memory_format=torch.channels_last), torch.float32)
     assert torch.equal(augment.train(pipeline, images, index, key), pipeline.train(images, index, key, torch.float32))
@@ -60,7 +60,7 @@ def test_batches_are_the_pipelines_to_the_bit(pad: int, padding: str, flip: bool
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 9), st.data())
 def test_the_batches_of_one_step(steps: int, count: int, batch: int, data: st.DataObject) -> None:
     torch.manual_seed(batch)
-    pipeline = Pipeline(pad=2, flip=True, mean=(0.4, 0.5), std=(0.2, 0.3))
+    pipeline = Augmentation(pad=2, flip=True, mean=(0.4, 0.5), std=(0.2, 0.3))
     images = torch.randint(0, 256, (20, 2, 5, 7), dtype=torch.uint8, device=DEVICE)
     index = torch.randint(0, 20, (steps, count, batch), device=DEVICE)
     key = torch.randint(0, 2**32, index.shape, device=DEVICE)

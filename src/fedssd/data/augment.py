@@ -26,7 +26,7 @@ ROW, COLUMN, FLIP, ANGLE, CUT_ROW, CUT_COLUMN = range(6)
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Augmentation:
     """Crop, flip, rotate, scale, normalise, cut out: in this order, each only if switched on."""
 
     pad: int = 0
@@ -159,29 +159,29 @@ _CIFAR100: Statistics = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 _HALF: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
-_MIRRORED = Pipeline(pad=4, padding="reflect", flip=True)
-_TURNED = Pipeline(pad=4, flip=True, rotate=15.0)
-_CUT = Pipeline(pad=4, flip=True, cutout=16)
+_MIRRORED = Augmentation(pad=4, padding="reflect", flip=True)
+_TURNED = Augmentation(pad=4, flip=True, rotate=15.0)
+_CUT = Augmentation(pad=4, flip=True, cutout=16)
 
 
-def _with(base: Pipeline, statistics: Statistics) -> Pipeline:
+def _with(base: Augmentation, statistics: Statistics) -> Augmentation:
     return replace(base, mean=statistics[0], std=statistics[1])
 
 
-TABLE: dict[tuple[str, str], Pipeline] = {
+TABLE: dict[tuple[str, str], Augmentation] = {
     ("moon", "cifar10"): _with(_MIRRORED, _CIFAR10),
     ("niid", "cifar10"): _MIRRORED,
     ("fedntd", "cifar10"): _with(_CUT, _CIFAR10_EXACT),
     ("moon", "cifar100"): _with(_TURNED, _CIFAR100),
     ("niid", "cifar100"): _with(_TURNED, _CIFAR100),
     ("fedntd", "cifar100"): _with(_CUT, _CIFAR100),
-    ("moon", "tiny-imagenet"): _with(Pipeline(), _HALF),
+    ("moon", "tiny-imagenet"): _with(Augmentation(), _HALF),
     ("niid", "tiny-imagenet"): _with(replace(_TURNED, resize=32), _HALF),
     ("fedntd", "tiny-imagenet"): _with(replace(_MIRRORED, pad=8), _IMAGENET),
 }
 
 
-def pipeline(profile: str, dataset_name: str, shape: tuple[int, ...]) -> Pipeline:
+def pipeline(profile: str, dataset_name: str, shape: tuple[int, ...]) -> Augmentation:
     """The pipeline of a named profile for a dataset whose samples have ``shape``.
 
     ``none`` scales uint8 images to [0, 1] and does nothing else. The other profiles are those of the published code
@@ -192,7 +192,7 @@ def pipeline(profile: str, dataset_name: str, shape: tuple[int, ...]) -> Pipelin
         known = ", ".join(PROFILES)
         raise UserError(f"unknown augmentation {profile!r}: expected one of {known}{perhaps(profile, PROFILES)}")
     if profile == "none":
-        return Pipeline()
+        return Augmentation()
     if profile == "moon-zero":
         return replace(pipeline("moon", dataset_name, shape), padding="zero")
     if (profile, dataset_name) in TABLE:
@@ -205,10 +205,10 @@ def pipeline(profile: str, dataset_name: str, shape: tuple[int, ...]) -> Pipelin
     return _generic(profile, shape)
 
 
-def _generic(profile: str, shape: tuple[int, ...]) -> Pipeline:
+def _generic(profile: str, shape: tuple[int, ...]) -> Augmentation:
     channels, side = shape[0], min(shape[1:])
     half = (0.5,) * channels
-    plain = Pipeline(pad=side // 8, padding="reflect", flip=True)
+    plain = Augmentation(pad=side // 8, padding="reflect", flip=True)
     if profile == "niid":
         return plain
     if profile == "moon":

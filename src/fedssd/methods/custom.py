@@ -31,7 +31,7 @@ SCRIPT = ("__main__", "__mp_main__")  # what is running, also by multiprocessing
 NOT_THE_USERS = (Path(sysconfig.get_paths()["stdlib"]).resolve(), Path(__file__).resolve().parents[1])
 
 
-class Source(NamedTuple):
+class MethodSource(NamedTuple):
     """Where a user's method comes from."""
 
     path: Path  # of the method file, as it was written
@@ -40,8 +40,8 @@ class Source(NamedTuple):
     hash: str  # of the content of all of them
 
 
-_sources: dict[type[Local], Source] = {}  # of every class that was loaded
-_latest: dict[Path, Source] = {}  # by method file
+_sources: dict[type[Local], MethodSource] = {}  # of every class that was loaded
+_latest: dict[Path, MethodSource] = {}  # by method file
 importing = threading.RLock()  # one at a time: modules and the path to them are the whole process's
 
 
@@ -70,7 +70,7 @@ def load_local(spec: str, taken: Collection[str] = ()) -> type[Local]:
     return kind
 
 
-def source_of(kind: type) -> Source | None:
+def source_of(kind: type) -> MethodSource | None:
     """Where a user's class was loaded from; None for a class of ours."""
     return _sources.get(kind)
 
@@ -81,13 +81,13 @@ def source_hash(kind: type[Local]) -> str | None:
     return source.hash if source else None
 
 
-def _import(path: Path) -> Source:
+def _import(path: Path) -> MethodSource:
     """The module as its files are now: a notebook edits them between two runs."""
     with importing:
         return _imported(path)
 
 
-def _imported(path: Path) -> Source:
+def _imported(path: Path) -> MethodSource:
     known = _latest.get(path.resolve())
     if known is not None and known.path == path and _hash(known.files) == known.hash:
         return known
@@ -115,7 +115,7 @@ def _imported(path: Path) -> Source:
             raise
         beside = {file for file in own_modules(folder).values() if file.is_file()}
         files = (path.resolve(), *sorted(beside - {path.resolve()}))
-    _latest[files[0]] = Source(path, module, files, _hash(files))
+    _latest[files[0]] = MethodSource(path, module, files, _hash(files))
     return _latest[files[0]]
 
 

@@ -19,13 +19,13 @@ from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.step import begin, local_step
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.methods.custom import Source, defined, importing, own_modules, source_of, told, unloaded, where
+from fedssd.methods.custom import MethodSource, defined, importing, own_modules, source_of, told, unloaded, where
 
 SAMPLES = 5
 EXACT, ROUNDED = 1e-9, 1e-3  # how far two answers may be apart, of the larger: asked twice, and alone and in a batch
 
 
-class Setting(NamedTuple):
+class SampleForm(NamedTuple):
     """What a run's samples and numbers are like."""
 
     shape: tuple[int, ...]  # of a sample, ready for the model
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
 
 @cache
-def try_local(local: Local, setting: Setting) -> None:
+def try_local(local: Local, setting: SampleForm) -> None:
     """Every hook of a user's method once: right shapes, the same answer twice, and the same answer batched."""
     source = source_of(type(local))
     if source is None:  # one of ours
@@ -48,7 +48,7 @@ def try_local(local: Local, setting: Setting) -> None:
         raise UserError(f"{defined(type(local), source.path)}: {type(local).__name__} {complaint}")
 
 
-def _try(local: Local, source: Source, setting: Setting) -> None:
+def _try(local: Local, source: MethodSource, setting: SampleForm) -> None:
     kind, path, stage = type(local), source.path, "one plain local round"
     try:
         trial = _Trial(local, path, setting)
@@ -67,7 +67,7 @@ def _try(local: Local, source: Source, setting: Setting) -> None:
 
 
 class _Tiny(nn.Module):
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SampleForm) -> None:
         super().__init__()
         self.hidden, self.head = nn.Linear(math.prod(setting.shape), 6), nn.Linear(6, setting.classes)
 
@@ -79,7 +79,7 @@ class _Tiny(nn.Module):
 class _Trial:
     """A small model, a handful of samples like the run's, one client's round."""
 
-    def __init__(self, local: Local, path: Path, setting: Setting) -> None:
+    def __init__(self, local: Local, path: Path, setting: SampleForm) -> None:
         self.path, self.setting = path, setting
         self.draw = torch.Generator().manual_seed(0)
         module = _Tiny(setting)

@@ -82,7 +82,7 @@ def run_together(
             notice(note)
         with blaming("before the first round"):
             runs = [start(f, folder, device) for f, folder in zip(federations, folders, strict=True)]
-        keeper = Keeper(runs, engine, machine)
+        keeper = OnDisk(runs, engine, machine)
         keeper.begin(points, notice)
         with using_threads(machine.threads):
             _loop(runs, engine, keeper, listen)
@@ -101,7 +101,7 @@ def _noticing(listen: Listener, run: str, total: int) -> Callable[[str], None]:
     return lambda text: listen(Event(run, 0, total, note=text))
 
 
-def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> None:
+def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> None:
     rounds = runs[0].federation.recipe.rounds
     begun = time.perf_counter() - runs[0].seconds
     try:
@@ -135,7 +135,7 @@ def _loop(runs: list[Run], engine: Engine, keeper: Keeper, listen: Listener) -> 
         raise
 
 
-def _how_to_go_on(runs: list[Run], keeper: Keeper) -> str:
+def _how_to_go_on(runs: list[Run], keeper: OnDisk) -> str:
     path = runs[0].folder.path if runs[0].folder else None
     path = path.parent if path and len(runs) > 1 else path
     kept = f"the checkpoint of round {keeper.last} is whole" if keeper.last else "no checkpoint had been written"
@@ -153,7 +153,7 @@ def _divergence(run: Run, last: Round) -> str:
     return f"{run.name} diverged in round {last.number}: {how} (a smaller lr may help)"
 
 
-class Keeper:
+class OnDisk:
     """Keeps runs that go side by side on disk: their beginnings, their checkpoints and what they come to."""
 
     def __init__(self, runs: list[Run], engine: Engine, machine: Machine) -> None:

@@ -12,7 +12,7 @@ from fedssd.core.contract import Server
 from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
-from fedssd.data.augment import Pipeline
+from fedssd.data.augment import Augmentation
 from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition
 from fedssd.errors import UserError
@@ -33,7 +33,7 @@ def refuse_tiny_clients(partition: Partition, net: Net | Mixed, batch: int) -> N
 
 
 def in_numbers_taken(
-    models: Sequence[tuple[Net, Tree]], dataset: Dataset, given: Samples | None, steps: Pipeline, dtype: torch.dtype
+    models: Sequence[tuple[Net, Tree]], dataset: Dataset, given: Samples | None, steps: Augmentation, dtype: torch.dtype
 ) -> tuple[Dataset, Samples | None, list[str]]:
     """Samples and a given auxiliary set: whole numbers as int64 where every model takes them so, else as floats.
 
@@ -69,7 +69,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
+def try_model(net: Net, weights: Tree, dataset: Dataset, steps: Augmentation) -> None:
     """Two samples through the model, so that a misfit is one line now and not a traceback in round 1."""
     x = steps.test(dataset.x_test[:2], torch.float32)
     try:
@@ -83,7 +83,7 @@ def try_model(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> Non
         )
 
 
-def try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> None:
+def try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps: Augmentation) -> None:
     """Whether the server half can combine models like this one."""
     try:
         server.check(net, tree.cast(weights, torch.float32), steps.test(dataset.x_test[:2], torch.float32))
@@ -91,7 +91,7 @@ def try_server(server: Server, net: Net, weights: Tree, dataset: Dataset, steps:
         raise UserError(str(error)) from None
 
 
-def try_training(net: Net, weights: Tree, dataset: Dataset, steps: Pipeline) -> bool:
+def try_training(net: Net, weights: Tree, dataset: Dataset, steps: Augmentation) -> bool:
     """Two training passes of a user's model: the same both times, and whether a batch of models could run."""
     x = steps.test(dataset.x_train[:4], torch.float32)
     weights = tree.cast(weights, torch.float32)

@@ -17,12 +17,12 @@ from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.tree import Tree
 from fedssd.data import auxiliary as auxiliary_set
-from fedssd.data.augment import Pipeline, pipeline, resized
+from fedssd.data.augment import Augmentation, pipeline, resized
 from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.errors import UserError
-from fedssd.methods.dry_run import Setting, try_local
+from fedssd.methods.dry_run import SampleForm, try_local
 from fedssd.methods.registry import without_strength
 from fedssd.models import build_model, initial_weights
 from fedssd.recipe import Recipe
@@ -35,7 +35,7 @@ class Design:
     """What a recipe and the kind of samples determine, without any sample: the same on every machine that builds it."""
 
     recipe: Recipe  # nothing left on auto but engine and device
-    pipeline: Pipeline
+    pipeline: Augmentation
     modules: dict[str, nn.Module]  # by their names; mostly there is one
     nets: dict[str, Net]
     net: Net | Mixed
@@ -60,7 +60,7 @@ class Federation:
     dataset: Dataset
     partition: Partition
     auxiliary: Auxiliary | None
-    pipeline: Pipeline
+    pipeline: Augmentation
     module: nn.Module  # where models differ, all of them by name in one
     net: Net | Mixed
     weights: Tree  # by model where models differ
@@ -122,7 +122,7 @@ def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brough
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
     plan = Design(recipe, steps, modules, nets, net, method, schedule)
     for part in parts_of(method.local):
-        try_local(part, Setting(shape, classes, plan.dtype))
+        try_local(part, SampleForm(shape, classes, plan.dtype))
     return plan
 
 
@@ -264,7 +264,7 @@ def _partial_batch(recipe: Recipe, net: Net | Mixed) -> str:
 
 
 def _split(
-    recipe: Recipe, dataset: Dataset, brought: Brought, steps: Pipeline, dtype: torch.dtype, method: Method
+    recipe: Recipe, dataset: Dataset, brought: Brought, steps: Augmentation, dtype: torch.dtype, method: Method
 ) -> tuple[Partition, Auxiliary | None, Sequence[str]]:
     labels, classes = dataset.y_train, dataset.num_classes
     partition = brought.partition or split(recipe.partition, labels, classes, recipe.clients, recipe.partition_seed)

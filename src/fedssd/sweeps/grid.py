@@ -25,7 +25,7 @@ from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import assemble, try_split
-from fedssd.sweeps.workers import Work, in_processes, in_this_process
+from fedssd.sweeps.workers import Runs, in_processes, in_this_process
 
 PLAN = "runs.json"
 GIVEN, BY_DATA = "given", "by data"
@@ -129,7 +129,7 @@ def run_many(
         groups = _groups(recipes, workers, device)  # assembles, so whatever is wrong is said before anything is written
         used = min(workers, len(groups))
         threads = torch.get_num_threads() if used == 1 else max(1, (os.cpu_count() or 1) // used)
-        plan = Plan(asked or {}, groups, threads, sources, GIVEN)
+        plan = Grouping(asked or {}, groups, threads, sources, GIVEN)
     else:
         _refuse_changed(plan, asked or {}, sources, out)
         plan = plan._replace(asked=asked or {})  # more rounds may be wanted now
@@ -138,7 +138,7 @@ def run_many(
         with explained(out):
             write_whole(out / PLAN, sealed(plan._asdict()), durable=True)
             sync_folder(out)
-    job = Work(recipes, [out / name if out is not None else None for name in names], plan.threads, resume)
+    job = Runs(recipes, [out / name if out is not None else None for name in names], plan.threads, resume)
     found = job.finished() if resume else {}
     left = [group for group in plan.groups if not all(place in found for place in group)]
     total = sum(recipe.rounds for recipe in recipes)
@@ -150,7 +150,7 @@ def run_many(
     return [found[place] for place in range(len(recipes))]
 
 
-class Plan(NamedTuple):
+class Grouping(NamedTuple):
     """What was asked for, and how it was laid out: runs that go side by side share their rounding."""
 
     asked: Asked
@@ -180,10 +180,10 @@ OLD_STRENGTHS: dict[str, dict[str, dict[str, float]]] = {
 }
 
 
-def read_plan(out: Path) -> Plan:
+def read_plan(out: Path) -> Grouping:
     """What was asked for in a folder of many runs."""
     try:
-        plan = Plan(**unsealed(out / PLAN))
+        plan = Grouping(**unsealed(out / PLAN))
     except (UnusableError, TypeError) as why:
         raise UserError(f"{out / PLAN} cannot be used: {why}") from None
     return plan if plan.strengths == GIVEN or not plan.asked else plan._replace(asked=_with_strengths(plan.asked))
@@ -203,7 +203,7 @@ def _sources(recipes: Sequence[Recipe]) -> dict[str, str]:
     return {method: " ".join(filter(None, hashes)) for method, hashes in found.items() if any(hashes)}
 
 
-def _refuse_changed(plan: Plan, now: Asked, sources: dict[str, str], out: Path | None) -> None:
+def _refuse_changed(plan: Grouping, now: Asked, sources: dict[str, str], out: Path | None) -> None:
     then = plan.asked
     changed = recipe_difference(then["base"], now["base"]) if then and now else ""
     if not changed and then and now and now["base"]["rounds"] < then["base"]["rounds"]:

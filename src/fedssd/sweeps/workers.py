@@ -33,7 +33,7 @@ LAST_WORDS = 20.0  # seconds a worker has to write its checkpoints when all is t
 TERMINATED = 143  # 128 + the number of SIGTERM
 
 
-class Work(NamedTuple):
+class Runs(NamedTuple):
     """All runs of a job, in order."""
 
     recipes: Sequence[Recipe]
@@ -51,7 +51,7 @@ class Work(NamedTuple):
         return {place: result for place, result in read if result is not None}
 
 
-def in_this_process(job: Work, groups: list[list[int]], before: int, total: int, listen: Listener) -> dict[int, Result]:
+def in_this_process(job: Runs, groups: list[list[int]], before: int, total: int, listen: Listener) -> dict[int, Result]:
     """The results of these groups, by their places; ``before`` of the ``total`` rounds are done."""
     found: dict[int, Result] = {}
     with using_threads(job.threads):
@@ -68,7 +68,7 @@ def in_this_process(job: Work, groups: list[list[int]], before: int, total: int,
 
 
 def in_processes(
-    job: Work, groups: list[list[int]], workers: int, before: int, total: int, listen: Listener
+    job: Runs, groups: list[list[int]], workers: int, before: int, total: int, listen: Listener
 ) -> dict[int, Result]:
     """The same in so many processes; where one fails or all is to end, none is left behind."""
     context = multiprocessing.get_context("spawn")

@@ -19,7 +19,7 @@ PIXELS = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarLayout:
     """What the official archive holds, file by file."""
 
     name: str
@@ -34,7 +34,7 @@ class Layout:
     test_images: int = 10_000
 
 
-CIFAR10 = Layout(
+CIFAR10 = CifarLayout(
     name="cifar10",
     folder="cifar-10-batches-py",
     train=tuple(f"data_batch_{number}" for number in range(1, 6)),
@@ -44,7 +44,7 @@ CIFAR10 = Layout(
     names_key=b"label_names",
     classes=10,
 )
-CIFAR100 = Layout(
+CIFAR100 = CifarLayout(
     name="cifar100",
     folder="cifar-100-python",
     train=("train",),
@@ -56,7 +56,7 @@ CIFAR100 = Layout(
 )
 
 
-def read(path: Path, layout: Layout, progress: Progress | None = None) -> Dataset:
+def read(path: Path, layout: CifarLayout, progress: Progress | None = None) -> Dataset:
     """Read the archive or folder at ``path`` and check that all of it is there."""
     files = tar_or_folder(path, layout.folder, (*layout.train, layout.test, layout.meta), progress)
     x_train, y_train = _images(files, layout.train, layout, layout.train_images, path)
@@ -66,7 +66,7 @@ def read(path: Path, layout: Layout, progress: Progress | None = None) -> Datase
 
 
 def _images(
-    files: dict[str, bytes], names: tuple[str, ...], layout: Layout, expected: int, path: Path
+    files: dict[str, bytes], names: tuple[str, ...], layout: CifarLayout, expected: int, path: Path
 ) -> tuple[Tensor, Tensor]:
     batches = [_batch(files[name], f"{layout.folder}/{name} of {path}", layout) for name in names]
     images = np.concatenate([rows for rows, _ in batches]).reshape(-1, 3, 32, 32)
@@ -79,7 +79,7 @@ def _images(
     return torch.from_numpy(images), torch.from_numpy(labels)
 
 
-def _batch(data: bytes, where: str, layout: Layout) -> tuple[Any, Any]:
+def _batch(data: bytes, where: str, layout: CifarLayout) -> tuple[Any, Any]:
     """One pickled file as rows of pixels and their labels."""
     content = _dictionary(data, where)
     rows, labels = content.get(b"data"), content.get(layout.label_key)
@@ -95,7 +95,7 @@ def _batch(data: bytes, where: str, layout: Layout) -> tuple[Any, Any]:
     return rows, np.array(labels, np.int64)
 
 
-def _class_names(data: bytes, layout: Layout, path: Path) -> tuple[str, ...]:
+def _class_names(data: bytes, layout: CifarLayout, path: Path) -> tuple[str, ...]:
     where = f"{layout.folder}/{layout.meta} of {path}"
     names = _dictionary(data, where).get(layout.names_key)
     texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names or []]

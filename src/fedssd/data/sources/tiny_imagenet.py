@@ -21,7 +21,7 @@ Labelled = list[tuple[str, int]]  # an image's path and its class
 
 
 @dataclass(frozen=True)
-class Layout:
+class TinyLayout:
     """How much the official archive holds."""
 
     classes: int = 200
@@ -30,10 +30,10 @@ class Layout:
     side: int = 64
 
 
-OFFICIAL = Layout()
+OFFICIAL = TinyLayout()
 
 
-def read(path: Path, layout: Layout = OFFICIAL, progress: Progress | None = None) -> Dataset:
+def read(path: Path, layout: TinyLayout = OFFICIAL, progress: Progress | None = None) -> Dataset:
     """Read the archive or folder at ``path``: classes in the order of wnids.txt, files in the order of their names."""
     with zip_or_folder(path, FOLDER) as members:
         classes = _classes(members, layout, path)
@@ -46,7 +46,7 @@ def read(path: Path, layout: Layout = OFFICIAL, progress: Progress | None = None
     return Dataset(NAME, x_train, y_train, x_test, y_test, classes)
 
 
-def _classes(members: Members, layout: Layout, path: Path) -> tuple[str, ...]:
+def _classes(members: Members, layout: TinyLayout, path: Path) -> tuple[str, ...]:
     """The first 200 names of wnids.txt: some copies in circulation append classes of their own."""
     names = members.read("wnids.txt").decode("ascii", "replace").split()[: layout.classes]
     if len(set(names)) != layout.classes:
@@ -54,7 +54,7 @@ def _classes(members: Members, layout: Layout, path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _train_files(members: Members, classes: tuple[str, ...], layout: Layout, path: Path) -> Labelled:
+def _train_files(members: Members, classes: tuple[str, ...], layout: TinyLayout, path: Path) -> Labelled:
     files: dict[str, list[str]] = defaultdict(list)
     for name in members.names():
         match name.split("/"):
@@ -66,7 +66,7 @@ def _train_files(members: Members, classes: tuple[str, ...], layout: Layout, pat
     return [(name, number) for number, wnid in enumerate(classes) for name in sorted(files[wnid])]
 
 
-def _test_files(members: Members, classes: tuple[str, ...], layout: Layout, path: Path) -> Labelled:
+def _test_files(members: Members, classes: tuple[str, ...], layout: TinyLayout, path: Path) -> Labelled:
     number = {wnid: label for label, wnid in enumerate(classes)}
     lines = members.read("val/val_annotations.txt").decode("utf-8", "replace").splitlines()
     pairs = [line.split("\t")[:2] for line in lines if "\t" in line]
@@ -81,7 +81,7 @@ def _incomplete(what: str, expected: int, found: int, path: Path) -> UserError:
     return UserError(f"expected {expected} {what}, got {found} in {path}: get the official tiny-imagenet-200.zip")
 
 
-def _decode(members: Members, files: Labelled, layout: Layout, report: Progress | None) -> Tensor:
+def _decode(members: Members, files: Labelled, layout: TinyLayout, report: Progress | None) -> Tensor:
     size = (layout.side, layout.side)
     images = np.empty((len(files), 3, *size), np.uint8)
     for row, (name, _) in enumerate(files):

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedssd.core.randomness import below, bits
-from fedssd.data.augment import COLUMN, FLIP, ROW, Pipeline
+from fedssd.data.augment import COLUMN, FLIP, ROW, Augmentation
 from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import launched
 
@@ -62,7 +62,7 @@ def _gather(
         tl.store(out + channel * (H * W) * out_pixel, value, mask=known)
 
 
-def covers(pipeline: Pipeline, images: Tensor, dtype: torch.dtype) -> bool:
+def covers(pipeline: Augmentation, images: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernel does what this pipeline does."""
     plain = not (pipeline.rotate or pipeline.cutout)
     stored = images.dtype == torch.uint8 and images.ndim == 4 and images.is_contiguous()
@@ -76,7 +76,7 @@ class Visits(NamedTuple):
     shifts: Tensor  # 4 · (row · (2 · pad + 1) + column) + flipped
 
 
-def visits(pipeline: Pipeline, index: Tensor, key: Tensor) -> Visits:
+def visits(pipeline: Augmentation, index: Tensor, key: Tensor) -> Visits:
     """The crops and flips that the pipeline draws from the keys."""
     place = key.new_zeros(key.shape)
     if pipeline.pad:
@@ -86,8 +86,8 @@ def visits(pipeline: Pipeline, index: Tensor, key: Tensor) -> Visits:
     return Visits(index.contiguous(), (4 * place + flipped).to(torch.int32).contiguous())
 
 
-def train(pipeline: Pipeline, images: Tensor, index: Tensor, key: Tensor) -> Tensor:
-    """What :meth:`Pipeline.train` gives, to the bit: [..., C, H, W] for an index of [...]."""
+def train(pipeline: Augmentation, images: Tensor, index: Tensor, key: Tensor) -> Tensor:
+    """What :meth:`Augmentation.train` gives, to the bit: [..., C, H, W] for an index of [...]."""
     made = visits(pipeline, index, key)
     out = torch.empty(*index.shape, *images.shape[1:], device=images.device)
     some = made.sample  # stands in for what is not read
@@ -96,7 +96,7 @@ def train(pipeline: Pipeline, images: Tensor, index: Tensor, key: Tensor) -> Ten
 
 
 def at_step(
-    pipeline: Pipeline, images: Tensor, made: Visits, y: Tensor, mask: Tensor, step: Tensor, width: int
+    pipeline: Augmentation, images: Tensor, made: Visits, y: Tensor, mask: Tensor, step: Tensor, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The batches of the step whose number the device knows, for the first ``width`` models: x, y and mask.
 
@@ -110,7 +110,7 @@ def at_step(
 
 
 def _launch(
-    pipeline: Pipeline, images: Tensor, made: Visits, out: Tensor, stepped: bool, step: Tensor, y: Tensor,
+    pipeline: Augmentation, images: Tensor, made: Visits, out: Tensor, stepped: bool, step: Tensor, y: Tensor,
     mask: Tensor, y_now: Tensor, mask_now: Tensor, per_step: int,
 ) -> None:  # fmt: skip
     channels, height, width = images.shape[1:]
@@ -125,7 +125,7 @@ def _launch(
 
 
 @lru_cache(maxsize=64)
-def _values(pipeline: Pipeline, channels: int, device: torch.device) -> Tensor:
+def _values(pipeline: Augmentation, channels: int, device: torch.device) -> Tensor:
     """What the pipeline makes of every byte, [C, 256]: looked up, it costs no division, and has the same bits."""
     every = torch.arange(256, dtype=torch.uint8, device=device).view(256, 1, 1, 1)
     return pipeline.test(every.expand(256, channels, 1, 1))[..., 0, 0].t().contiguous()

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedssd.engines.kernels import matrix_convolution, strides
 from fedssd.engines.kernels.launching import launched
-from fedssd.engines.kernels.layer import MOST, Layer, larger, own
+from fedssd.engines.kernels.layer import MOST, ConvForm, larger, own
 
 PLAIN, POOLED, GATED = 0, 1, 2  # a slope is stored as it is, pooled with a code, or beside what ReLU let through
 SUMS = 100  # most entries of a weight gradient a thread sums up at once
@@ -223,7 +223,7 @@ def _weight_gradient(
         tl.store(part + O * ROW + n, tl.sum(total[o], 0), mask=(n < O) & (c == 0))
 
 
-class Tile(NamedTuple):
+class ConvolutionTile(NamedTuple):
     """How a kernel cuts its work: squares and output channels of one program, its warps, and how many of these there
     must be in all for the tile to pay."""
 
@@ -234,13 +234,13 @@ class Tile(NamedTuple):
 
 
 # Measured on an H200, the most work a thread first; with few models there is too little of it, and it is spread out.
-FORWARD = (Tile(256, 4, 2, pays=1500), Tile(32, 2, 1))
-BACKWARD = (Tile(64, 4, 2, pays=4000), Tile(64, 2, 2, pays=1500), Tile(32, 2, 1))
+FORWARD = (ConvolutionTile(256, 4, 2, pays=1500), ConvolutionTile(32, 2, 1))
+BACKWARD = (ConvolutionTile(64, 4, 2, pays=4000), ConvolutionTile(64, 2, 2, pays=1500), ConvolutionTile(32, 2, 1))
 WEIGHT = 32  # squares of a program of one warp
 PROGRAMS = (2048, 8192)  # of a weight gradient: enough for one wave, and to even out several
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor]:
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: ConvForm) -> tuple[Tensor, Tensor]:
     """x [M, B, C, H, W] (models may share it: stride 0), w [M, O, C, K, K], bias [M, O] -> [M, B, O, …], and what the
     pool chose; without a pool the output again, which says where ReLU let something through."""
     x = strides.laid(x)
@@ -257,7 +257,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> tuple[Te
     return out, chosen
 
 
-def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: Layer, sides: torch.Size) -> Tensor:
+def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: ConvForm, sides: torch.Size) -> Tensor:
     """The gradient of x, whose sides are given: the slopes convolved with the weights turned round."""
     kernel, channels = w.shape[-1], w.shape[2]
     if matrix_convolution.covers(torch.Size((*dy.shape[:2], channels, *sides)), w.shape, layer):
@@ -265,12 +265,12 @@ def input_gradient(w: Tensor, dy: Tensor, chosen: Tensor, layer: Layer, sides: t
     full = torch.Size(side + 2 * layer.padding - kernel + 1 for side in sides)
     out = strides.empty(*dy.shape[:2], channels, *sides, device=dy.device)
     dy, chosen = strides.apart(dy), strides.apart(chosen)
-    back = Layer(kernel - 1 - layer.padding)
+    back = ConvForm(kernel - 1 - layer.padding)
     _launch(dy, chosen, w, None, out, out, back, _stored(layer), True, full, channels, BACKWARD)
     return out
 
 
-def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: Layer) -> tuple[Tensor, Tensor]:
+def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: ConvForm) -> tuple[Tensor, Tensor]:
     """The gradients of w [M, O, C, K, K] and of the bias [M, O]."""
     if matrix_convolution.covers(x.shape, torch.Size((*dy.shape[:1], dy.shape[2], x.shape[2], kernel, kernel)), layer):
         return matrix_convolution.weight_gradient(x, dy, chosen, kernel)
@@ -293,8 +293,8 @@ def weight_gradient(x: Tensor, dy: Tensor, chosen: Tensor, kernel: int, layer: L
 
 
 def _launch(
-    x: Tensor, code: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, chosen: Tensor, layer: Layer, stored: int,
-    turned: bool, sides: torch.Size, outputs: int, tiles: tuple[Tile, ...],
+    x: Tensor, code: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, chosen: Tensor, layer: ConvForm, stored: int,
+    turned: bool, sides: torch.Size, outputs: int, tiles: tuple[ConvolutionTile, ...],
 ) -> None:  # fmt: skip
     models, batch, channels = x.shape[:3]
     row = strides.row(batch)
@@ -313,7 +313,7 @@ def _launch(
     )  # fmt: skip
 
 
-def _stored(layer: Layer) -> int:
+def _stored(layer: ConvForm) -> int:
     return POOLED if layer.pool else GATED if layer.relu else PLAIN
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 MOST = 2**31 - 1  # entries one model's tensor may have: within a model kernels count in 32 bits
 
 
-class Layer(NamedTuple):
-    """What a convolution is followed by, and the precision of its products: ``ieee`` or ``tf32``."""
+class ConvForm(NamedTuple):
+    """The form of a convolution: padding, what follows it, and the precision of its products, ``ieee`` or ``tf32``."""
 
     padding: int = 0
     relu: bool = False

@@ -77,10 +77,10 @@ class _Convolution(torch.autograd.Function):
         x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, str, Lone, Branch]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
-        from fedssd.engines.kernels.layer import Layer
+        from fedssd.engines.kernels.layer import ConvForm
 
         x, weight, bias = _alone(x, weight, bias)  # type: ignore[assignment]
-        out, chosen = convolution.forward(x, weight, bias, Layer(*layer[:4]))
+        out, chosen = convolution.forward(x, weight, bias, ConvForm(*layer[:4]))
         said = _said(out, chosen, layer)
         return out.squeeze_(0), said[0]
 
@@ -119,11 +119,11 @@ class _Convolutions(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: tuple[int, bool, bool, str, Lone, Branch]
     ) -> tuple[Tensor, Tensor]:
         from fedssd.engines.kernels import convolution
-        from fedssd.engines.kernels.layer import Layer
+        from fedssd.engines.kernels.layer import ConvForm
 
         ctx.layer, ctx.biased = layer, bias is not None
         x = strides.laid(x)  # once, for both ways
-        out, chosen = convolution.forward(x, weight, bias, Layer(*layer[:4]))
+        out, chosen = convolution.forward(x, weight, bias, ConvForm(*layer[:4]))
         said = _said(out, chosen, layer)
         ctx.mark_non_differentiable(said)
         ctx.set_materialize_grads(False)
@@ -147,9 +147,9 @@ def _convolution_gradients(
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """By x (where wanted), weight and bias, all stacked."""
     from fedssd.engines.kernels import convolution
-    from fedssd.engines.kernels.layer import Layer
+    from fedssd.engines.kernels.layer import ConvForm
 
-    layer, dy = Layer(*ctx.layer[:4]), strides.apart(dy)
+    layer, dy = ConvForm(*ctx.layer[:4]), strides.apart(dy)
     chosen = chosen if layer.relu or layer.pool else dy  # which then nobody reads
     by_weight, by_bias = _maybe_aside(
         ctx.layer, lambda: convolution.weight_gradient(x, dy, chosen, weight.shape[-1], layer), x, dy, chosen

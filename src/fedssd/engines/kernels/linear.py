@@ -14,7 +14,7 @@ from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import launched
 
 
-class Tile(NamedTuple):
+class LinearTile(NamedTuple):
     """Rows, columns and inner entries of one program, and its warps."""
 
     rows: int
@@ -24,8 +24,9 @@ class Tile(NamedTuple):
 
 
 # Measured on an H200 with the layers of the paper's CNN, one to a hundred models.
-FORWARD, INPUT, WEIGHT = Tile(32, 32, 128, 4), Tile(64, 32, 128, 4), Tile(64, 32, 64, 4)
-EXACT_INPUT = Tile(64, 32, 64, 4)  # in full float32 the deeper one wants more shared memory than smaller cards have
+FORWARD, INPUT, WEIGHT = LinearTile(32, 32, 128, 4), LinearTile(64, 32, 128, 4), LinearTile(64, 32, 64, 4)
+# In full float32 the deeper one wants more shared memory than smaller cards have
+EXACT_INPUT = LinearTile(64, 32, 64, 4)
 
 
 @launched()
@@ -72,7 +73,9 @@ def _product(
         tl.store(total + m * count + row, sums, mask=(row < count) & (tl.program_id(1) == 0))
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: str, tile: Tile = FORWARD) -> Tensor:
+def forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: str, tile: LinearTile = FORWARD
+) -> Tensor:
     """x [M, B, I] (models may share it: stride 0), w [M, O, I], bias [M, O] -> [M, B, O]."""
     out = x.new_empty(*x.shape[:2], w.shape[1])
     _launch(x, w.transpose(1, 2), None, bias, out, None, relu, precision, tile)
@@ -80,7 +83,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool, precision: st
 
 
 def input_gradient(
-    x: Tensor, w: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile | None = None
+    x: Tensor, w: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: LinearTile | None = None
 ) -> Tensor:
     """The gradient of x, lying in memory as x does; ``out`` is the layer's output where ReLU follows."""
     tile = tile or (INPUT if precision == "tf32" else EXACT_INPUT)
@@ -91,7 +94,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    x: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: Tile = WEIGHT
+    x: Tensor, dy: Tensor, out: Tensor | None, precision: str, tile: LinearTile = WEIGHT
 ) -> tuple[Tensor, Tensor]:
     """The gradients of w [M, O, I] and of the bias [M, O]."""
     found = dy.new_empty(dy.shape[0], dy.shape[2], x.shape[2])
@@ -103,7 +106,7 @@ def weight_gradient(
 
 def _launch(
     a: Tensor, b: Tensor, gate: Tensor | None, bias: Tensor | None, out: Tensor, total: Tensor | None, relu: bool,
-    precision: str, tile: Tile,
+    precision: str, tile: LinearTile,
 ) -> None:  # fmt: skip
     models, rows, columns = out.shape
     inner = a.shape[2]

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedssd.engines.kernels import strides
 from fedssd.engines.kernels.launching import launched
-from fedssd.engines.kernels.layer import MOST, Layer, own
+from fedssd.engines.kernels.layer import MOST, ConvForm, own
 
 MOST_ROWS = 16  # channels whose four places are a product's rows
 MOST_ENTRIES = 256  # of a patch: larger ones were not tried
@@ -167,7 +167,7 @@ def _fold(
     tl.store(by_bias + m * O + channel, tl.sum(sums, 0), mask=(channel < O) & (tl.program_id(0) == 0))
 
 
-class Tile(NamedTuple):
+class MatrixTile(NamedTuple):
     """Columns and inner entries of one product, the program's warps, and squares side by side in the product's rows."""
 
     columns: int
@@ -177,14 +177,14 @@ class Tile(NamedTuple):
 
 
 # By a place's rows, measured on an H200. Inner entries of an input's gradient are output channels, four places each.
-BACKWARD = {4: Tile(128, 8, 4, 2), 8: Tile(128, 8, 4, 2), 16: Tile(128, 8, 4)}
+BACKWARD = {4: MatrixTile(128, 8, 4, 2), 8: MatrixTile(128, 8, 4, 2), 16: MatrixTile(128, 8, 4)}
 # Of a weight gradient: entries of patches at most, and samples.
-WEIGHT = {4: Tile(128, 16, 4), 8: Tile(128, 16, 4), 16: Tile(128, 64, 4)}
+WEIGHT = {4: MatrixTile(128, 16, 4), 8: MatrixTile(128, 16, 4), 16: MatrixTile(128, 64, 4)}
 SHARE = 640  # samples of squares a program of a weight gradient sums up: fewer, where programs would be too few
 PROGRAMS, MOST_SPLITS = 512, 64
 
 
-def covers(x: torch.Size, w: torch.Size, layer: Layer) -> bool:
+def covers(x: torch.Size, w: torch.Size, layer: ConvForm) -> bool:
     """Whether this layer is for matrix units: x [M, B, C, H, W], w [M, O, C, K, K]."""
     batch, channels, height, width = x[1:]
     outputs, kernel = w[1], w[-1]

@@ -15,7 +15,7 @@ from fedssd.core.contract import Batch, ClientData
 from fedssd.core.engine import Job, World
 from fedssd.core.plan import Phase, Plan, Schedule, batches, orders
 from fedssd.core.tree import Tree
-from fedssd.data.augment import Pipeline as Augmentation
+from fedssd.data.augment import Augmentation
 from fedssd.engines.kernels.net import Draws
 from fedssd.engines.vectorised.layout import Member
 from fedssd.engines.vectorised.lift import join, take

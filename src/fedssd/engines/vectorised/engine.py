@@ -15,7 +15,7 @@ from fedssd.core.net import Net
 from fedssd.core.plan import Plan, Schedule
 from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
-from fedssd.data.augment import Pipeline as Augmentation
+from fedssd.data.augment import Augmentation
 from fedssd.engines.kernels import available, too_large
 from fedssd.engines.kernels.functorch import strange
 from fedssd.engines.kernels.launching import rehearse
@@ -85,7 +85,7 @@ class VectorisedEngine:
             notice("vectorised: Triton is missing, so small layers run through PyTorch, several times slower")
         self._plain = net
         self._programs: dict[Any, Program] = {}
-        self._size: sizing.Footprint | None = None
+        self._size: sizing.ModelSize | None = None
         self._evaluated_at_once = len(world.test_y)  # at most; fewer once memory ran out
         self._evaluated: set[tuple[int, int, int]] = set()  # models, models and samples at once
         self.prepared = 0.0  # seconds that went into compiling and capturing steps
@@ -156,7 +156,7 @@ class VectorisedEngine:
         self.width = sizing.default_width(size, self.schedule.batch, self.world.device)
         self.notice(f"vectorised: up to {self.width} models of {size.parameters:,} parameters at once")
 
-    def _footprint(self, weights: Tree) -> sizing.Footprint:
+    def _footprint(self, weights: Tree) -> sizing.ModelSize:
         if self._size is None:
             some = self.world.pipeline.test(self.world.x[:2], self.world.dtype)
             self._size = sizing.footprint(self._plain, weights, some)

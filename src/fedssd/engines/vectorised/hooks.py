@@ -16,7 +16,7 @@ from fedssd.core.tree import Tree
 from fedssd.engines.vectorised.cohort import Cohort, Share, by_run
 from fedssd.engines.vectorised.layout import alike
 from fedssd.engines.vectorised.lift import join, over_models
-from fedssd.engines.vectorised.sizing import Footprint, read_at_once, readers
+from fedssd.engines.vectorised.sizing import ModelSize, read_at_once, readers
 from fedssd.engines.vectorised.step import Context, numbered
 
 BLOCK = 256  # samples a teacher answers about at once when it answers once a round
@@ -132,7 +132,7 @@ def work_of(method: Method, cohort: Cohort, context: Context) -> Work:
 
 
 def close(
-    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, size: Footprint
+    method: Method, net: Net, cohort: Cohort, context: Context, weights: Tree, work: Work, size: ModelSize
 ) -> tuple[Tree, Tree, Tree]:
     """After local training: uploads, memories and reports; those who read their data as many at a time as fit, and
     beside others who have about as much."""

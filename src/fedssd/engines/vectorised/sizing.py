@@ -22,7 +22,7 @@ EVALUATION_BLOCKS = (16384, 2048, 1024, 512, 256, 128, 64)  # test samples at on
 READ_AT_ONCE = 32  # samples of a client whose gradients are taken one by one
 
 
-class Footprint(NamedTuple):
+class ModelSize(NamedTuple):
     """What one model takes."""
 
     parameters: int
@@ -40,7 +40,7 @@ class Footprint(NamedTuple):
         return STATE_COPIES * self.state + 3 * batch * self.sample
 
 
-def footprint(net: Net, weights: Tree, x: Tensor) -> Footprint:
+def footprint(net: Net, weights: Tree, x: Tensor) -> ModelSize:
     """Measure a model on a few samples: what autograd keeps for the backward pass."""
     kept = [0]
 
@@ -53,7 +53,7 @@ def footprint(net: Net, weights: Tree, x: Tensor) -> Footprint:
         net.train(active, x)
     parameters = sum(leaf.numel() for leaf in tree.leaves(weights["params"]))
     stored = x[0].numel() * x.element_size()
-    return Footprint(parameters, tree.size_in_bytes(weights), kept[0] // len(x) + stored, stored)
+    return ModelSize(parameters, tree.size_in_bytes(weights), kept[0] // len(x) + stored, stored)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -69,21 +69,21 @@ def free_bytes(device: torch.device) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def default_width(size: Footprint, batch: int, device: torch.device) -> int:
+def default_width(size: ModelSize, batch: int, device: torch.device) -> int:
     """How many models go at once: one large one, or as many small ones as six tenths of the free memory take."""
     if size.parameters >= LARGE_MODEL:
         return 1
     return max(1, int(0.6 * free_bytes(device)) // size.model(batch))
 
 
-def chunk_steps(size: Footprint, width: int, asked: int, batch: int, device: torch.device) -> int:
+def chunk_steps(size: ModelSize, width: int, asked: int, batch: int, device: torch.device) -> int:
     """How many steps of batches are made at once, when teachers answer for ``asked`` models at a time."""
     per_step = batch * (4 * size.stored * width + size.sample * asked)
     most = CPU_CHUNK_BYTES if device.type != "cuda" else min(CUDA_CHUNK_BYTES, free_bytes(device) // 8)
     return max(1, min(64, most // per_step))
 
 
-def evaluation_block(size: Footprint, width: int, device: torch.device, kernels: bool) -> int:
+def evaluation_block(size: ModelSize, width: int, device: torch.device, kernels: bool) -> int:
     """How many test samples go at once through ``width`` models.
 
     Kernels are compiled for a block's size, so it comes from a few, and hardly ever depends on the width.
@@ -94,12 +94,12 @@ def evaluation_block(size: Footprint, width: int, device: torch.device, kernels:
     return next((block for block in EVALUATION_BLOCKS if block <= fit), EVALUATION_BLOCKS[-1])
 
 
-def readers(size: Footprint, device: torch.device) -> int:
+def readers(size: ModelSize, device: torch.device) -> int:
     """How many clients at once may take per-sample gradients over their data."""
     return max(1, free_bytes(device) // (4 * READ_AT_ONCE * size.gradient))
 
 
-def read_at_once(size: Footprint, clients: int, device: torch.device) -> int:
+def read_at_once(size: ModelSize, clients: int, device: torch.device) -> int:
     """Of how many samples so many clients take gradients at once; an accelerator wants more than a few."""
     if device.type != "cuda":
         return READ_AT_ONCE
