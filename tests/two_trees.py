@@ -16,11 +16,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,7 @@ MACHINE = {"started", "fedssd", "commit", "torch", "python", "card", "seconds"} 
 PRELOADED = ["torch", "torch.export", "numpy", "safetensors.torch", "sklearn.datasets", "flwr.serverapp"]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(PRELOADED)
+ONE = threading.Lock()  # starting a child looks after all others, those of other threads included
 
 ENGINES = ("reference", "vectorised")
 # With less training FedSSD, PFNM and FedAvg come to the same bits, as nothing is credible or matched yet.
@@ -75,13 +78,15 @@ class Tree:
         """``fedssd WORDS`` in this folder, however it ends; killed by SIGKILL as soon as ``until`` says so."""
         out, said = (folder / f".{time.monotonic_ns()}.{stream}" for stream in ("out", "err"))
         child = FORKS.Process(target=_child, args=(self.path / "src", self.cache, folder, words, out, said))
-        child.start()
+        with ONE:
+            child.start()
         limit = time.monotonic() + LIMIT
-        while child.is_alive() and time.monotonic() < limit and not (until and until()):
-            child.join(0.001 if until else 1.0)
-        if child.is_alive():
+        while alive(child) and time.monotonic() < limit and not (until and until()):
+            time.sleep(0.001 if until else 0.01)
+        if alive(child):
             child.kill()
-        child.join()
+        while alive(child):
+            time.sleep(0.001)
         assert child.exitcode is not None
         ended = Ended(
             child.exitcode, *(file.read_text(errors="replace") if file.exists() else "" for file in (out, said))
@@ -100,6 +105,12 @@ class Tree:
     def drive(self, folder: Path, *words: str) -> Any:
         """What tree_driver.py, run inside the tree, answers."""
         return json.loads(self.run(folder, str(DRIVER), *words).splitlines()[-1])
+
+
+def alive(child: BaseProcess) -> bool:
+    """Whether a child runs; asked by one thread at a time, as its status can be read only once."""
+    with ONE:
+        return child.is_alive()
 
 
 def _child(source: Path, cache: Path, folder: Path, words: tuple[str, ...], out: Path, said: Path) -> None:
