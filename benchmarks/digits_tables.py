@@ -30,7 +30,7 @@ from fedssd.runs.archive import read_pack, write_pack
 from fedssd.runs.read import packed
 from fedssd.runs.rules import still_valid
 from fedssd.simulation.setup import assemble
-from fedssd.sweeps.grid import run_many
+from fedssd.sweeps.grid import run_named
 
 ROOT = Path(__file__).resolve().parent.parent
 PACK = ROOT / "results/digits.runs.jsonl.gz"
@@ -111,7 +111,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         aside = Path(folder) / "runs"
         if new:
-            run_many([recipes[i] for i in new], [names[i] for i in new], aside, args.workers)
+            run_named([recipes[i] for i in new], [names[i] for i in new], aside, args.workers)
         found |= {names[place]: packed(aside / names[place]) for place in new}
     write_pack(found, PACK)  # only now, when everything has run
     shutil.copy(PACK, COPY)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedssd.methods.registry import LOCALS
 from fedssd.recipe import load_recipe
-from fedssd.sweeps.grid import run_many
+from fedssd.sweeps.grid import run_named
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST = 5
@@ -50,7 +50,7 @@ def main() -> None:
         for method, value in cells
         for seed in seeds
     ]
-    results = run_many(recipes, [str(place) for place in range(len(recipes))], None, args.workers)
+    results = run_named(recipes, [str(place) for place in range(len(recipes))], None, args.workers)
     table: dict[str, dict[str, float]] = {}
     for place, (method, value) in enumerate(cells):
         runs = results[place * len(seeds) : (place + 1) * len(seeds)]

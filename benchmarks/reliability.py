@@ -21,7 +21,7 @@ from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.recipe import Recipe, load_recipe
 from fedssd.simulation.events import Event
-from fedssd.sweeps.grid import run_many
+from fedssd.sweeps.grid import run_named
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "reliability"
@@ -61,7 +61,7 @@ def measure(seeds: list[int], workers: int) -> dict[str, Any]:
     """Every case on every split and seed."""
     wanted = [(case, split, seed) for case in CASES for split in PARTITIONS for seed in seeds]
     recipes = [recipe(*one) for one in wanted]
-    results = run_many(recipes, [str(place) for place in range(len(recipes))], workers=workers, listen=_say)
+    results = run_named(recipes, [str(place) for place in range(len(recipes))], workers=workers, listen=_say)
     runs = []
     for (case, split, seed), result in zip(wanted, results, strict=True):
         summary = result.summary

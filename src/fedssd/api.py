@@ -6,35 +6,42 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
+from fedssd.data.arrays import (
+    OWN,
+    Samples,
+    Whole,
+    auxiliary_of,
+    client_pairs,
+    own_data,
+    pair,
+    short,
+    whole,
+    with_auxiliary,
+)
 from fedssd.data.augment import pipeline, resized
 from fedssd.data.dataset import Dataset
-from fedssd.data.numbers import alike
-from fedssd.data.partition import Partition
 from fedssd.data.sources import load
 from fedssd.errors import UserError
 from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
 from fedssd.runs.folder import claim
 from fedssd.runs.loop import run_recipe
+from fedssd.runs.read import collect
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Brought, assemble
 from fedssd.sweeps.grid import compare as compare_recipes
+from fedssd.sweeps.grid import sweep as sweep_recipes
 
-Array = Tensor | np.ndarray | Sequence[Any]
-Samples = Sequence[Array]  # a pair (x, y)
-Whole = int | np.integer[Any]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-OWN = "your own arrays"
-LARGEST = 2**63 - 1
-EXPECTED_CLIENTS = "clients expects a list of (x, y) pairs, one a client, or a whole number"
-EXPECTED_AUXILIARY = "auxiliary expects a pair (x, y), a whole number of samples per class, or 0 for none"
+    from fedssd.reports.table import Table
 
 
 def run(
@@ -85,13 +92,120 @@ def compare(
     for key in ("method", "seed"):
         if key in keys:
             raise UserError(f"compare takes seeds=/methods=, got {key}={keys[key]!r}: write {key}s=[…]")
-    named, numbers, processes = _methods(methods), _seeds(seeds), _whole(workers)
+    named, numbers, processes = _methods(methods), _seeds(seeds), whole(workers)
     if processes is None or processes < 0:
         raise UserError(f"compare: workers expects a whole number that is not negative, got {workers!r}")
     asked, brought = _understand("compare", recipe, model, clients, test, auxiliary, dict(keys), listen, named)
     if brought == Brought():
         return compare_recipes(asked, named, numbers, _folder(out), processes, listen, resume)
     return _one_after_another(asked, named, numbers, brought, _folder(out), listen, resume)
+
+
+def sweep(
+    grid: Mapping[str, Sequence[Any]],
+    seeds: Iterable[int] = (0, 1, 2),
+    *,
+    recipe: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    workers: Whole = 1,
+    listen: Listener = ignore,
+    **keys: Any,
+) -> list[Result]:
+    """Run every combination of the grid's values on every seed.
+
+    Args:
+        grid: values by recipe key or ``method.option``, such as ``{"fedssd.m_max": [0.1, 0.3]}``
+        seeds: of every combination
+        recipe: a name, a TOML file or a run's folder to start from
+        out: a folder for all runs
+        resume: go on with what was interrupted in ``out``
+        workers: processes
+        listen: told of every round
+        keys: recipe keys that all runs share
+
+    Returns:
+        The results, combination by combination, over the seeds of each.
+
+    Example:
+        >>> found = fedssd.sweep({"fedprox.mu": [0.01, 0.1]}, [0], **small, method="fedprox")
+        >>> [one.recipe.options["fedprox"]["mu"] for one in found]
+        [0.01, 0.1]
+    """
+    processes = whole(workers)
+    if processes is None or processes < 0:
+        raise UserError(f"sweep: workers expects a whole number that is not negative, got {workers!r}")
+    base, _ = _understand("sweep", recipe, None, None, None, None, dict(keys), listen)
+    cells = sweep_recipes(base, grid, _seeds(seeds), _folder(out), processes, listen, resume)
+    return [one for cell in cells for one in cell.results]
+
+
+def table(results: Sequence[Result], *, against: str = "fedavg") -> Table:
+    """Compare methods in a table: means over seeds, gains with their intervals, rounds, bytes.
+
+    Args:
+        results: runs of one task, any number of methods and seeds
+        against: the method that gains are measured over
+
+    Returns:
+        A value with ``text()``, ``markdown()``, ``csv()`` and ``latex()``; a notebook shows it.
+
+    Example:
+        >>> print(fedssd.table([fedssd.run("fedavg", **small)]).markdown().splitlines()[0][:8])
+        | method
+    """
+    from fedssd.reports.comparison import tabulate
+
+    methods = {one.summary.method for one in results}
+    if not results:
+        raise UserError("table expects at least one result, got none")
+    return tabulate(results, dict.fromkeys(methods, against), against)
+
+
+def plot(results: Sequence[Result], what: str = "accuracy", file: str | Path | None = None) -> Figure:
+    """Draw what runs of one task have to show; needs ``fedssd[figures]``.
+
+    Args:
+        results: the runs
+        what: accuracy, forgetting, classes, confusion, credibility or partition
+        file: where to write it, .svg, .png or .pdf; nowhere if None
+
+    Returns:
+        A matplotlib figure.
+
+    Example:
+        >>> figure = fedssd.plot([fedssd.run("fedavg", **small)], file=folder / "curve.png")
+    """
+    from fedssd.reports.plots import draw
+
+    return draw(results, what, None if file is None else Path(file))
+
+
+def report(runs: Sequence[Result] | Sequence[str | Path], file: str | Path, title: str = "fedssd report") -> Path:
+    """Write a page with curves, matrices and tables that opens offline.
+
+    Args:
+        runs: results, or folders and packs that hold them
+        file: the page
+        title: its heading
+
+    Returns:
+        The file.
+
+    Example:
+        >>> fedssd.report([fedssd.run("fedavg", **small)], folder / "page.html").name
+        'page.html'
+    """
+    from fedssd.reports.html import report as written
+    from fedssd.runs.folder import write_whole
+
+    places = [Path(one) for one in runs if isinstance(one, (str, Path))]
+    found = [one for one in runs if isinstance(one, Result)] + (collect(places) if places else [])
+    if not found:
+        raise UserError("report expects results, or folders that hold runs, got none")
+    target = Path(file)
+    write_whole(target, written(found, title).encode())
+    return target
 
 
 def _one_after_another(
@@ -139,17 +253,17 @@ def _understand(
     if isinstance(model, str):
         keys["model"] = model
     dataset, partition = None, None
-    if clients is not None and (count := _whole(clients)) is not None:
+    if clients is not None and (count := whole(clients)) is not None:
         keys["clients"] = count
     elif clients is not None:
-        pairs = _clients(clients)
+        pairs = client_pairs(clients)
         if test is None:
             raise UserError(f"{caller} was given its own clients and no test set: pass test=(x, y)")
         if "data" in keys:
             raise UserError(f"{caller} was given data={keys['data']!r} and its own clients: drop data= or clients=")
         if keys.get("label"):
             raise UserError(f"{caller} was given label={keys['label']!r}, a column of a .csv, and its own clients")
-        dataset, partition = _own_data(pairs, _pair(test, "test"))
+        dataset, partition = own_data(pairs, pair(test, "test"))
         keys["data"], keys["clients"] = OWN, len(pairs)
     if test is not None and dataset is None:
         raise UserError(
@@ -157,16 +271,16 @@ def _understand(
         )
     given = None
     if auxiliary is not None:
-        keys["auxiliary"], given = _auxiliary(auxiliary)
+        keys["auxiliary"], given = auxiliary_of(auxiliary)
     if source is not None and not isinstance(source, (str, Path)):
-        raise UserError(f"recipe expects a name, a TOML file or a run's folder, got {_short(source)}")
+        raise UserError(f"recipe expects a name, a TOML file or a run's folder, got {short(source)}")
     begin = usual(source, keys)
     if begin != source:
         listen(Event("", 0, 1, note=f"neither recipe= nor data=: the recipe {begin!r}"))
     recipe = load_recipe(begin, _plain(keys), others, caller)
     if given is not None:
         dataset = dataset or _as_trained_on(recipe)
-        dataset, given = _with_auxiliary(dataset, given)
+        dataset, given = with_auxiliary(dataset, given)
     return recipe, Brought(dataset, partition, given, module)
 
 
@@ -179,19 +293,14 @@ def _plain(value: Any) -> Any:
 
 def _folder(out: str | Path | None) -> Path | None:
     if out is not None and not isinstance(out, (str, Path)):
-        raise UserError(f"out expects a folder's path, got {_short(out)}")
+        raise UserError(f"out expects a folder's path, got {short(out)}")
     return None if out is None else Path(out)
-
-
-def _whole(value: object) -> int | None:
-    """Python's or numpy's whole number as an int; None for anything else."""
-    return int(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else None
 
 
 def _methods(methods: Sequence[str]) -> list[str]:
     found = [methods] if isinstance(methods, str) else list(methods) if isinstance(methods, Iterable) else [None]
     if not found or not all(isinstance(name, str) for name in found):
-        raise UserError(f"compare: methods expects a list of names, at least one, got {_short(methods)}")
+        raise UserError(f"compare: methods expects a list of names, at least one, got {short(methods)}")
     return [str(name) for name in found]
 
 
@@ -203,7 +312,7 @@ def _seeds(seeds: Iterable[int]) -> list[int]:
                 raise TypeError
             found.append(operator.index(seed))
     except TypeError:
-        raise UserError(f"compare: seeds expects whole numbers such as [0, 1, 2], got {_short(seeds)}") from None
+        raise UserError(f"compare: seeds expects whole numbers such as [0, 1, 2], got {short(seeds)}") from None
     if not found:
         raise UserError("compare: seeds expects at least one whole number, got none")
     return found
@@ -211,7 +320,7 @@ def _seeds(seeds: Iterable[int]) -> list[int]:
 
 def _module(model: object) -> nn.Module:
     if not isinstance(model, nn.Module):
-        raise UserError(f"model expects a name or an nn.Module (an instance, not a class), got {_short(model)}")
+        raise UserError(f"model expects a name or an nn.Module (an instance, not a class), got {short(model)}")
     where = type(model).__name__
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(value):
@@ -221,118 +330,8 @@ def _module(model: object) -> nn.Module:
     return model
 
 
-def _clients(clients: object) -> list[tuple[Tensor, Tensor]]:
-    if isinstance(clients, (str, bytes, Mapping, Tensor, np.ndarray)) or not isinstance(clients, Iterable):
-        raise UserError(f"{EXPECTED_CLIENTS}, got {_short(clients)}")
-    pairs = [_pair(samples, f"client {number}") for number, samples in enumerate(clients)]
-    if not pairs:
-        raise UserError(f"{EXPECTED_CLIENTS}, got an empty list")
-    samples = alike([x for x, _ in pairs])
-    for number, x in enumerate(samples):
-        _check_alike(x, samples[0], f"client {number}", "client 0")
-    return [(x, y) for x, (_, y) in zip(samples, pairs, strict=True)]
-
-
-def _own_data(pairs: list[tuple[Tensor, Tensor]], test: tuple[Tensor, Tensor]) -> tuple[Dataset, Partition]:
-    *samples, test_x = alike([*(x for x, _ in pairs), test[0]])
-    test_y = test[1]
-    _check_alike(test_x, samples[0], "test", "the clients")
-    ends = np.cumsum([len(y) for _, y in pairs])
-    rows = tuple(torch.arange(end - len(y), end) for end, (_, y) in zip(ends.tolist(), pairs, strict=True))
-    x, y = torch.cat(samples), torch.cat([y for _, y in pairs])
-    classes = int(max(y.max(), test_y.max())) + 1
-    if classes > len(y):  # said here, as that many names may not fit into memory
-        raise UserError(
-            f"labels expects classes numbered 0, 1, 2, …, got {classes - 1} among {len(y)} training samples"
-        )
-    return Dataset(OWN, x, y, test_x, test_y, tuple(map(str, range(classes)))), Partition("given", 0, rows)
-
-
-def _auxiliary(auxiliary: object) -> tuple[int, tuple[Tensor, Tensor] | None]:
-    """Samples per class to take from the clients, or the caller's own set."""
-    count = _whole(auxiliary)
-    if count is not None:
-        return count, None
-    if not isinstance(auxiliary, (tuple, list)):
-        raise UserError(f"{EXPECTED_AUXILIARY}, got {_short(auxiliary)}")
-    return 0, _pair(auxiliary, "auxiliary")
-
-
 def _as_trained_on(recipe: Recipe) -> Dataset:
     """The named dataset in the size its pipeline gives it."""
     dataset = load(recipe.data, recipe.label)
     steps = pipeline("none" if recipe.augment == "auto" else recipe.augment, dataset.name, dataset.shape)
     return resized(dataset, steps.resize) if steps.resize else dataset
-
-
-def _with_auxiliary(dataset: Dataset, given: tuple[Tensor, Tensor]) -> tuple[Dataset, tuple[Tensor, Tensor]]:
-    """A dataset and an auxiliary set that fits it."""
-    x, y = given
-    if x.dtype == torch.float32 and dataset.x_train.dtype == torch.int64:
-        dataset = dataset.as_float32
-    _, x = alike([dataset.x_train, x])
-    _check_alike(x, dataset.x_train, "auxiliary", "the clients")
-    if int(y.max()) >= dataset.num_classes:
-        raise UserError(f"auxiliary: expected labels in 0…{dataset.num_classes - 1}, got {int(y.max())}")
-    return dataset, (x, y)
-
-
-def _check_alike(x: Tensor, other: Tensor, where: str, of: str) -> None:
-    if x.shape[1:] != other.shape[1:] or x.dtype != other.dtype:
-        kinds = [f"{str(t.dtype).removeprefix('torch.')} {list(t.shape[1:])}" for t in (other, x)]
-        raise UserError(f"{where}: expected samples like those of {of}, {kinds[0]}, got {kinds[1]}")
-
-
-def _pair(samples: object, where: str) -> tuple[Tensor, Tensor]:
-    """Samples (uint8, int64 or float32) and int64 labels, as many of both and all of them usable."""
-    if not isinstance(samples, (tuple, list)) or len(samples) != 2:
-        raise UserError(f"{where}: expected a pair (x, y), got {_short(samples)}")
-    x, y = _tensor(samples[0], f"{where}, x"), _tensor(samples[1], f"{where}, y")
-    if x.ndim < 2 or y.ndim != 1:
-        shapes = f"{list(x.shape)} and {list(y.shape)}"
-        raise UserError(f"{where}: expected x of shape [n, …] and y of shape [n], got {shapes}")
-    if len(x) != len(y) or len(x) == 0:
-        raise UserError(f"{where}: expected as many samples as labels and at least one, got {len(x)} and {len(y)}")
-    if x.dtype != torch.uint8:
-        x = x.to(torch.float32 if x.is_floating_point() or x.dtype == torch.bool else torch.int64)
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        row = int(torch.nonzero(~torch.isfinite(x).flatten(1).all(1))[0])
-        raise UserError(f"{where}: expected finite samples, got NaN or infinity in row {row}")
-    whole = y.to(torch.float64)
-    wrong = torch.nonzero(~torch.isfinite(whole) | (whole != whole.round()) | (whole < 0)).flatten()
-    if len(wrong):
-        row = int(wrong[0])
-        raise UserError(f"{where}: expected labels that are whole numbers from 0, got {y[row].item()} in row {row}")
-    return x, y.to(torch.int64)
-
-
-def _tensor(values: object, where: str) -> Tensor:
-    """An array of real numbers as a tensor on the CPU; whole numbers of any size as int64, but bytes."""
-    if isinstance(values, Tensor):
-        if values.layout != torch.strided or values.is_complex():
-            raise UserError(f"{where}: expected a dense array of real numbers, got {values.dtype} {values.layout}")
-        if values.dtype != torch.uint64:
-            return values.detach().cpu()
-        values = values.cpu().numpy()
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError):
-        raise UserError(f"{where}: expected an array of numbers, got {_short(values)} with rows unalike") from None
-    if array.dtype.kind not in "biuf":
-        raise UserError(f"{where}: expected an array of real numbers, got {array.dtype}")
-    if array.dtype.kind == "u" and array.size and int(array.max()) > LARGEST:
-        raise UserError(f"{where}: expected whole numbers below 2⁶³, got {array.max()}: number from 0")
-    native = {"b": "?", "i": "i8", "u": "u1" if array.itemsize == 1 else "i8"}
-    kind = native.get(array.dtype.kind, "f8" if array.itemsize >= 8 else "f4")
-    # Torch takes neither negative strides nor foreign byte orders, and warns of what it may not write to.
-    return torch.from_numpy(np.require(array, dtype=kind, requirements=["C", "W"]))
-
-
-def _short(value: object) -> str:
-    """A value in a few words: arrays by type, everything else as written where that is short."""
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}" if len(repr(value)) > 40 else repr(value)
-    if isinstance(value, (Tensor, np.ndarray)):
-        return f"a {type(value).__name__} of shape {list(value.shape)}"
-    text = repr(value)
-    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

@@ -61,7 +61,7 @@ def test_a_command_leads_to_the_committed_recipes(
     place: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(grid, "run_many", refuse)
+    monkeypatch.setattr(grid, "run_named", refuse)
     monkeypatch.setattr(loop, "run_recipe", refuse)
     with pytest.raises(AskedError) as asked:
         main([*shlex.split(command), *SETTING, "--quiet"])

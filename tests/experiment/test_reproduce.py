@@ -41,7 +41,7 @@ def test_a_finished_cell_is_never_run_again(
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("something was run")
 
-    monkeypatch.setattr(reproduce, "run_many", refuse)
+    monkeypatch.setattr(reproduce, "run_named", refuse)
     monkeypatch.setattr(estimate, "run_together", refuse)
     capsys.readouterr()
     assert main(["reproduce", "figure-confusion", *QUICK, "--out", str(reproduced), "--json"]) == 0
@@ -132,7 +132,7 @@ def test_cells_of_different_kernels_are_different_batches(monkeypatch: pytest.Mo
     (ours,) = cells_of(place, [0], ["fedavg"])
     plain = replace(ours, recipe=replace(ours.recipe, kernels="off"))
     batches: list[list[str]] = []
-    monkeypatch.setattr(reproduce, "run_many", lambda recipes, *_, **__: batches.append([r.kernels for r in recipes]))
+    monkeypatch.setattr(reproduce, "run_named", lambda recipes, *_, **__: batches.append([r.kernels for r in recipes]))
     reproduce.run_cells([ours, plain, replace(ours, column="other")], tmp_path)
     assert batches == [["on", "on"], ["off"]]
 
@@ -208,7 +208,7 @@ def test_on_a_gpu_cells_that_share_a_program_are_a_batch(monkeypatch: pytest.Mon
     def note(_: Sequence[Any], names: list[str], *__: Any, **___: Any) -> None:
         batches.append(names)
 
-    monkeypatch.setattr(reproduce, "run_many", note)
+    monkeypatch.setattr(reproduce, "run_named", note)
     monkeypatch.setattr(reproduce, "pick_device", lambda name: torch.device("cuda"))
     reproduce.run_cells(cells, tmp_path)
     assert sorted(map(len, batches)) == [3] * 7 * 4 + [15] * 7  # four other E; five splits of each method side by side

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from fedssd.reports.paired_table import paired_table, table_for_a_paper
-from fedssd.reports.statistics import Rival, holm, pair, student_t
+from fedssd.reports.statistics import Rival, adjusted_by_holm, pair, student_t
 
 pytestmark = pytest.mark.quick
 
@@ -34,12 +34,12 @@ def test_p_values_are_those_of_the_closed_forms() -> None:
 
 def test_holm_multiplies_the_smallest_by_all_the_next_by_one_fewer() -> None:
     """0.005 · 4, 0.01 · 3, 0.03 · 2, and 0.04 · 1, which is raised to what came before it."""
-    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    adjusted = adjusted_by_holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
     assert list(adjusted) == ["a", "b", "c", "d"]
     assert adjusted == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
-    assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
-    assert holm({"alone": 0.04}) == {"alone": 0.04}
-    assert holm({}) == {}
+    assert adjusted_by_holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
+    assert adjusted_by_holm({"alone": 0.04}) == {"alone": 0.04}
+    assert adjusted_by_holm({}) == {}
 
 
 def test_the_interval_of_paired_gains() -> None:

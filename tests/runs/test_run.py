@@ -28,7 +28,7 @@ from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe, run_together
 from fedssd.simulation import simulation
 from fedssd.simulation.setup import assemble_all
-from fedssd.sweeps.grid import program, run_many
+from fedssd.sweeps.grid import program, run_named
 
 QUICK = {"data": "digits", "partition": "dirichlet:0.5", "rounds": 2, "epochs": 1, "batch": 32, "auxiliary": 8}
 MODEL_BYTES = 6058 * 4  # parameters of the small CNN × float32
@@ -59,7 +59,7 @@ def test_threads_and_workers_do_not_move_the_weights() -> None:
         two = [run_recipe(recipe) for recipe in recipes]
     finally:
         torch.set_num_threads(before)
-    spread = run_many(recipes, ["a", "b"], workers=2)
+    spread = run_named(recipes, ["a", "b"], workers=2)
     for a, b, c in zip(one, two, spread, strict=True):
         assert furthest(a.weights, b.weights) <= 1e-12
         assert furthest(a.weights, c.weights) <= 1e-12
@@ -88,7 +88,7 @@ def test_runs_of_other_splits_and_auxiliary_sets_share_a_program(method: str) ->
     keys = {**QUICK, "precision": "fp64", "method": method, "engine": "vectorised"}
     recipes = [load_recipe(None, {**keys, **change}) for change in changes]
     assert len({program(recipe) for recipe in recipes}) == 1
-    together = run_many(recipes, list("abcd"), workers=1)
+    together = run_named(recipes, list("abcd"), workers=1)
     for recipe, result in zip(recipes, together, strict=True):
         assert furthest(run_recipe(recipe).weights, result.weights) <= 1e-10
 

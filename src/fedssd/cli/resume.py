@@ -40,7 +40,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Go on with what the folder holds."""
-    from fedssd.api import OWN
+    from fedssd.data.arrays import OWN
     from fedssd.recipe import load_recipe
     from fedssd.sweeps.grid import PLAN
 

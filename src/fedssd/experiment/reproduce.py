@@ -19,7 +19,7 @@ from fedssd.runs.folder import explained
 from fedssd.runs.read import is_finished
 from fedssd.simulation.events import Line, Listener, ignore
 from fedssd.sweeps.cache import recipes_of_finished
-from fedssd.sweeps.grid import read_plan, run_many
+from fedssd.sweeps.grid import read_plan, run_named
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
 COMMAND = "reproduce"
@@ -100,7 +100,7 @@ def _run_batch(
         "cells": {cell.name: cell.key for cell in batch},
     }
     listener = listen({name: place / name for name in names})
-    run_many([cell.recipe for cell in batch], names, place, workers, listener, asked, resume=there is not None)
+    run_named([cell.recipe for cell in batch], names, place, workers, listener, asked, resume=there is not None)
     gather(out, place, lean)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -220,8 +220,10 @@ def _printed(row: Row, measure: Measure) -> str:
     return f"{text} ({seeds - missing}/{seeds})" if missing else text
 
 
-def tabulate(results: Sequence[Result], baselines: Mapping[str, str] | None = None) -> Table:
+def tabulate(results: Sequence[Result], baselines: Mapping[str, str] | None = None, against: str = BASELINE) -> Table:
     """The comparison table of these runs: a row for every method, the outstanding values marked as the best.
+
+    ``against`` is what the words of the table call the baseline.
 
     ``baselines`` names for each method the one that is its FedAvg. In the CSV accuracies are fractions, traffic is in
     bytes, and of rounds there is the median, unknown where it is beyond the rounds there were, and on how many seeds it
@@ -239,7 +241,11 @@ def tabulate(results: Sequence[Result], baselines: Mapping[str, str] | None = No
     columns = [Column(one.heading if one in measured else None, one.names) for one in MEASURES]
     names = [Column("method", ("method",), left=True), Column(names=("seeds",))]
     columns = [*names, columns[0], *([gains.COLUMN] if gained else []), *columns[1:]]
-    return Table(columns, [line(row) for row in comparison.rows], remarks(comparison))
+    found = Table(columns, [line(row) for row in comparison.rows], remarks(comparison))
+    if against == BASELINE:
+        return found
+    renamed = [replace(one, heading=one.heading and one.heading.replace("FedAvg", against)) for one in columns]
+    return replace(found, columns=renamed, notes=[note.replace("FedAvg", against) for note in found.notes])
 
 
 def remarks(comparison: Comparison) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from fedssd.reports.statistics import LEVEL, Rival, holm
+from fedssd.reports.statistics import LEVEL, Rival, adjusted_by_holm
 from fedssd.reports.table import Cell, Column
 
 Gains = Mapping[str, Rival]  # by method, FedAvg being the rival
@@ -22,7 +22,7 @@ def cells(gains: Gains, seeds: int) -> dict[str, Cell]:
 
     The values are the mean and the ends of its interval, in points, and its p-value alone and by Holm.
     """
-    adjusted = holm({name: gain.p_value for name, gain in gains.items()})
+    adjusted = adjusted_by_holm({name: gain.p_value for name, gain in gains.items()})
 
     def cell(name: str, gain: Rival) -> Cell:
         mean, half = fmean(gain.gains), gain.half_width
@@ -58,7 +58,7 @@ def remarks(gains: Gains, seeds: int) -> list[str]:
     if not all(gain.clear for gain in measured):
         lines.append("not significant: the 95 % interval holds zero")
     if len(gains) > 1 and measured:
-        adjusted = holm({name: gain.p_value for name, gain in gains.items()})
+        adjusted = adjusted_by_holm({name: gain.p_value for name, gain in gains.items()})
         found = f"{SURVIVES}: still significant" if any(map(_significant, adjusted.values())) else "none is significant"
         lines.append(f"{found} at 5 % when all {len(gains)} gains are tested together (Holm)")
     return lines

@@ -8,11 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.errors import UserError
+from fedssd.errors import UserError, perhaps
 from fedssd.reports.charts import Curve, worth_seeing
 from fedssd.reports.page import Content, setting_content
 from fedssd.reports.settings import settings
 from fedssd.runs.read import collect
+from fedssd.simulation.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +52,38 @@ def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
                 if figure is not None:
                     written += _save(figure, place / name)
     return written
+
+
+SHOWN = {
+    "accuracy": "curves-global",
+    "forgetting": "forgetting",
+    "classes": "classes",
+    "confusion": "confusion",
+    "credibility": "credibility",
+    "partition": "split",
+}
+
+
+def draw(results: Sequence[Result], what: str, file: Path | None = None) -> Figure:
+    """One figure of runs of one task, written where a file is named."""
+    if what not in SHOWN:
+        raise UserError(f"plot expects one of {', '.join(SHOWN)}, got {what!r}{perhaps(what, list(SHOWN))}")
+    need_matplotlib()
+    import matplotlib
+
+    if not results:
+        raise UserError("plot expects at least one result, got none")
+    found = settings(results)
+    if len(found) > 1:
+        tasks = "; ".join(setting.name for setting in found)
+        raise UserError(f"plot expects runs of one task, got {len(found)}: {tasks}")
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = FIGURES[SHOWN[what]](_told_apart(setting_content(found[0])))
+        if figure is None:
+            raise UserError(f"these runs recorded nothing that {what} could be drawn from")
+        if file is not None:
+            figure.savefig(file, bbox_inches="tight")
+    return figure
 
 
 def _told_apart(content: Content) -> Content:

@@ -11,13 +11,15 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
 from fedssd.errors import DamagedError, UserError
 from fedssd.runs.columns import DETAILS, size, to_columns, to_rounds
+from fedssd.simulation.result import Result
 
 SUFFIX = ".runs.jsonl.gz"
 MOST_OF_A_LINE, MOST_OF_A_PACK = 2**25, 2**27  # bytes once unpacked; the largest pack of results/ has 2**23
@@ -78,6 +80,30 @@ def write_pack(runs: Mapping[str, Packed], path: Path) -> Path:
     with explained(path):
         write_whole(path, content.getvalue())
     return path
+
+
+def write_runs(results: Iterable[Result], path: str | Path, *, detail: str = "curves") -> Path:
+    """Write runs into one file that :func:`fedssd.read_runs` reads; the same runs give the same bytes.
+
+    Args:
+        results: the runs, finished or not, without their weights
+        path: the file, ``NAME.runs.jsonl.gz``
+        detail: ``curves`` keeps a figure a round, ``classes`` every class too, ``all`` everything
+
+    Returns:
+        The file.
+
+    Example:
+        >>> fedssd.write_runs([fedssd.run("fedavg", **small)], folder / "mine.runs.jsonl.gz").name
+        'mine.runs.jsonl.gz'
+    """
+    named: dict[str, Packed] = {}
+    for one in results:
+        stem = "".join(letter if letter.isalnum() or letter in "+-_" else "-" for letter in one.recipe.method)
+        name = f"{stem}-{one.recipe.seed}-{one.recipe.hash[:8]}"
+        rounds = [each.to_json() for each in one.rounds]
+        named[name] = pack(asdict(one.recipe), dict(one.provenance), one.summary.to_json(), rounds, detail)
+    return write_pack(named, Path(path))
 
 
 def _line(name: str, run: Packed) -> bytes:

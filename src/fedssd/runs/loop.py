@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from fedssd.core.engine import Engine
-from fedssd.engines import build_engine
 from fedssd.errors import UserError
 from fedssd.methods.custom import blaming
 from fedssd.recipe import Recipe, interval
@@ -23,7 +22,7 @@ from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.receive import newly_missing
 from fedssd.simulation.result import Result, Round
 from fedssd.simulation.setup import Brought, Federation, assemble_all
-from fedssd.simulation.simulation import Run, one_round, start
+from fedssd.simulation.simulation import Run, engine_for, one_round, start
 
 SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
 SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
@@ -66,16 +65,7 @@ def run_together(
         points = last_common(written, federations, notice) if resume and written else None
         machine, why = settle(first, len(recipes), points[0].machine if points else None, notice)
         device = torch.device(machine.device)
-        engine = build_engine(
-            machine.engine,
-            first.net,
-            first.world(device),
-            first.schedule,
-            first.recipe.precision,
-            machine.width,
-            notice,
-            kernels=first.recipe.kernels == "on",
-        )
+        engine = engine_for(first, machine, notice)
         notice(f"{machine.engine} engine on {device} ({why})")
         notice(describe(first))
         for note in dict.fromkeys(note for federation in federations for note in federation.notes):

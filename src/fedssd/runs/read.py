@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import tomllib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fedssd.errors import DamagedError, UserError
 from fedssd.recipe import Recipe, merge
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fedssd.core.tree import Tree
 
 RULE = "the one begun last counts"
+_READ: dict[Path, tuple[Packed, Result]] = {}  # packed runs by their places, as a page asks for each many times
 
 
 class Found(NamedTuple):
@@ -32,7 +34,10 @@ class Found(NamedTuple):
 def read_run(place: Path) -> Result:
     """Read a run from its folder or its place in a pack; DamagedError where it is not as a run leaves it."""
     if is_packed(place):
-        return _packed(place, packed_run(place))
+        run = packed_run(place)
+        if place not in _READ or _READ[place][0] is not run:  # a pack is read anew where its file has changed
+            _READ[place] = run, _packed(place, run)
+        return _READ[place][1]
     recipe = _recipe(place / "recipe.toml")
     summary = _summary(place / "summary.json")
     record = place / "rounds.jsonl"
@@ -78,6 +83,38 @@ def collect(places: Sequence[Path]) -> list[Result]:
         raise DamagedError(what)
     where = ", ".join(map(str, places))
     raise UserError(f"expected runs (folders with recipe.toml, rounds.jsonl and summary.json), found none in {where}")
+
+
+def read_runs(*paths: str | Path, unfinished: Literal["skip", "include", "error"] = "skip") -> list[Result]:
+    """Read every run in or below these folders, or in these packs.
+
+    Args:
+        paths: run folders at any depth, or files ``NAME.runs.jsonl.gz``
+        unfinished: what to do with a run that has not all its rounds
+
+    Returns:
+        The runs in the order of their paths; of a run made more than once the one begun last. A damaged run is left
+        out with a warning that names it.
+
+    Example:
+        >>> result = fedssd.run("fedavg", **small, out=folder / "one")
+        >>> fedssd.read_runs(folder)[0].summary == result.summary
+        True
+    """
+    if unfinished not in ("skip", "include", "error"):
+        raise UserError(f"unfinished expects 'skip', 'include' or 'error', got {unfinished!r}")
+    found = look([Path(path) for path in paths])
+    for what in found.damaged.values():
+        warnings.warn(f"left out: {what}", stacklevel=2)
+    partly = [one for one in found.results if not one.summary.finished]
+    if unfinished == "error" and (partly or found.unfinished):
+        first = partly[0].folder if partly else found.unfinished[0]
+        raise UserError(f"{first} has not all its rounds: fedssd resume {first}, or pass unfinished='skip'")
+    kept = found.results if unfinished == "include" else [one for one in found.results if one.summary.finished]
+    counts: dict[str, Result] = {}
+    for one in sorted(kept, key=lambda one: begun(one.provenance)):
+        counts[one.recipe.hash] = one
+    return [one for one in kept if counts[one.recipe.hash] is one]
 
 
 def look(places: Sequence[Path]) -> Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,15 +20,17 @@ from fedssd.core.mixed import Mixed
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
 from fedssd.core.tree import Tree
+from fedssd.engines import build_engine
 from fedssd.recipe import Recipe
 from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in
 from fedssd.runs.folder import RunFolder
+from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.fields import Json
-from fedssd.simulation.machine import cohort_size
+from fedssd.simulation.machine import Machine, cohort_size, repeatable, settle, using_threads
 from fedssd.simulation.measure import measure_round
 from fedssd.simulation.receive import Received, receive
 from fedssd.simulation.result import Result, Round, summarise
-from fedssd.simulation.setup import Federation
+from fedssd.simulation.setup import Brought, Federation, assemble
 
 
 @dataclass
@@ -98,6 +100,8 @@ class Closed(NamedTuple):
 
     state: ServerState
     received: Received  # whose clients remember the round
+    sent: Tree | None = None
+    trained: Trained | None = None  # what came back, before anybody was left out
 
 
 def method_at(method: Method, recipe: Recipe, round_: int) -> Method:
@@ -132,7 +136,7 @@ def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     net, population = run.federation.net, len(run.rows)
     received = receive(run.federation.recipe, net, job, trained, population)
     state = close_round(net, job.method, run.state, received.trained, population, run.auxiliary, received.clients)
-    return Closed(state, received)
+    return Closed(state, received, job.sent, trained)
 
 
 def evaluate_closed(
@@ -183,3 +187,84 @@ def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Round
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
     return closed, [measure_round(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]
+
+
+class Simulation:
+    """A run in memory, a round at a time: look at it between rounds, and stop when you like.
+
+    Args:
+        recipe: what to run
+        own: your own data, split, auxiliary set or model in place of the recipe's names
+        listen: told of remarks, such as which engine runs
+
+    Example:
+        >>> simulation = fedssd.Simulation(fedssd.Recipe(**small, method="fedavg"))
+        >>> [one.number for one in simulation]
+        [1]
+        >>> sorted(simulation.weights)
+        ['buffers', 'params']
+    """
+
+    def __init__(self, recipe: Recipe, own: Brought | None = None, listen: Listener = ignore) -> None:
+        federation = assemble(recipe, own)
+        self.recipe = federation.recipe
+
+        def notice(text: str) -> None:
+            listen(Event(self.recipe.method, 0, self.recipe.rounds, note=text))
+
+        self._machine, why = settle(federation, 1, None, notice)
+        device = torch.device(self._machine.device)
+        notice(f"{self._machine.engine} engine on {device} ({why})")
+        self._engine = engine_for(federation, self._machine, notice)
+        self._run = start(federation, None, device)
+        self._closed: Closed | None = None
+
+    def __iter__(self) -> Iterator[Round]:
+        """Run the rounds that are left."""
+        while self.state.round < self.recipe.rounds:
+            begun = time.perf_counter()
+            with repeatable(self.recipe.deterministic), using_threads(self._machine.threads):
+                (self._closed,), (new,) = one_round([self._run], self._engine)
+            self._run.move_on(self._closed)
+            self._run.rounds.append(new)
+            self._run.seconds += time.perf_counter() - begun
+            yield new
+
+    @property
+    def state(self) -> ServerState:
+        """The server: its round, the global weights and what it keeps between rounds."""
+        return self._run.state
+
+    @property
+    def weights(self) -> Tree:
+        """The global model's weights; where none are shared, every client's own, stacked."""
+        return self._run.weights()
+
+    @property
+    def sent(self) -> Tree | None:
+        """What went down in the last round; None before the first."""
+        return self._closed and self._closed.sent
+
+    @property
+    def trained(self) -> Trained | None:
+        """What the clients of the last round sent back, stacked; None before the first."""
+        return self._closed and self._closed.trained
+
+    def result(self) -> Result:
+        """What the run has come to so far."""
+        return self._run.result()
+
+
+def engine_for(federation: Federation, machine: Machine, notice: Callable[[str], None]) -> Engine:
+    """The engine that a run's machine settled on."""
+    recipe = federation.recipe
+    return build_engine(
+        machine.engine,
+        federation.net,
+        federation.world(torch.device(machine.device)),
+        federation.schedule,
+        recipe.precision,
+        machine.width,
+        notice,
+        kernels=recipe.kernels == "on",
+    )

@@ -53,7 +53,7 @@ def compare(
         raise UserError("compare was given the same method or the same seed twice")
     names = ["".join(c if c.isalnum() or c in "+-_" else "-" for c in r.method) + f"-{r.seed}" for r in recipes]
     asked = {"command": "compare", "base": asdict(base), "methods": list(methods), "seeds": list(seeds)}
-    return run_many(recipes, names, out, workers, listen, asked, resume)
+    return run_named(recipes, names, out, workers, listen, asked, resume)
 
 
 def sweep(
@@ -82,7 +82,7 @@ def sweep(
     names = [f"{label}-{seed}" for label in labels for seed in seeds]
     plain = {key: list(values) for key, values in grid.items()}
     asked = {"command": "sweep", "base": asdict(base), "grid": plain, "seeds": list(seeds)}
-    results = run_many(recipes, names, out, workers, listen, asked, resume)
+    results = run_named(recipes, names, out, workers, listen, asked, resume)
     each = len(seeds)
     return [Cell(cell, results[i * each : (i + 1) * each]) for i, cell in enumerate(cells)]
 
@@ -104,7 +104,7 @@ class Cell(NamedTuple):
     results: list[Result]
 
 
-def run_many(
+def run_named(
     recipes: Sequence[Recipe],
     names: Sequence[str],
     out: Path | None = None,
