@@ -23,7 +23,7 @@ from fedssd.core.engine import Engine, Job, World
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule, batches, orders
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
+from fedssd.core.round import ClientStore, Rounds
 from fedssd.core.solver import SGD
 from fedssd.data.augment import Augmentation
 from fedssd.engines.reference import ReferenceEngine
@@ -64,24 +64,25 @@ def difference(spec: str, server: str, batch_norm: bool, runs: int, rounds: int,
     world = World(x, y, x[:37], y[:37], 4, Augmentation(), torch.float64)
     module = Tiny(batch_norm).double().to(device)
     net, weights, schedule = Net(module), weights_of(module), Schedule(2, 8, drop_partial=batch_norm)
+    of_net = Rounds(net)
     rows = [part.to(device) for part in torch.randperm(len(x)).split(SIZES)]
     auxiliary, chosen = Auxiliary(x[:20], y[:20]), methods(spec, server, runs)
 
     def play(engine: Engine) -> list[Any]:
-        states = [first_state(method, weights) for method in chosen]
+        states = [of_net.first_state(method, weights) for method in chosen]
         stores = [ClientStore(len(SIZES)) for _ in chosen]
         found: list[Any] = []
         for round_ in range(rounds):
             jobs = []
             for run, method in enumerate(chosen):
                 clients = sample_cohort(run, round_, len(SIZES), 4)
-                sent = open_round(net, method, states[run], auxiliary)
-                memories = stores[run].get(clients, first_memory(method, states[run], sent))
+                sent = of_net.open(method, states[run], auxiliary)
+                memories = stores[run].get(clients, of_net.first_memory(method, states[run], sent))
                 public = auxiliary.x if method.local.needs_public else None
                 jobs.append(Job(method, sent, run, round_, clients, [rows[c] for c in clients], memories, public))
             for run, trained in enumerate(engine.train(jobs)):
                 stores[run].put(jobs[run].clients, trained.memories)
-                states[run] = close_round(net, chosen[run], states[run], trained, len(SIZES), auxiliary)
+                states[run] = of_net.close(chosen[run], states[run], trained, len(SIZES), auxiliary)
                 found.append(trained)
         return [*found, states, engine.evaluate(tree.stack([state.weights for state in states]))]
 

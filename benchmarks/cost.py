@@ -46,7 +46,8 @@ class Bench:
         recipe = Recipe(data="cifar10", partition="iid", augment="none", engine="reference", **SETTING, **halves)
         federation = assemble(recipe, brought)
         self.run = start(federation, None, CPU)
-        self.engine = ReferenceEngine(federation.net, federation.world(CPU), federation.schedule)
+        (net,) = federation.rounds.nets.values()
+        self.engine = ReferenceEngine(net, federation.world(CPU), federation.schedule)
         self.clients: list[float] = []
         self.server: list[float] = []
 

@@ -25,7 +25,7 @@ from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.engine import Job, World
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
-from fedssd.core.round import ClientStore, first_memory, first_state, open_round
+from fedssd.core.round import ClientStore, Rounds
 from fedssd.core.tree import Tree
 from fedssd.data.augment import pipeline
 from fedssd.engines import choose_engine
@@ -58,13 +58,14 @@ class Bench:
     def jobs(self, method_name: str, parts: list[list[Tensor]]) -> list[Job]:
         """One job a run; ``parts`` are the clients' rows of each run."""
         method = Method(build_local(method_name))
-        state = first_state(method, self.weights)
+        rounds = Rounds(self.net)
+        state = rounds.first_state(method, self.weights)
         some = Auxiliary(self.world.pipeline.test(self.world.x[:128], torch.float32), self.world.y[:128])
-        sent = open_round(self.net, method, state, some)
+        sent = rounds.open(method, state, some)
         jobs = []
         for seed, rows in enumerate(parts):
             clients = list(range(len(rows)))
-            memories = ClientStore(len(rows)).get(clients, first_memory(method, state, sent))
+            memories = ClientStore(len(rows)).get(clients, rounds.first_memory(method, state, sent))
             public = some.x if method.local.needs_public else None
             jobs.append(Job(method, sent, seed, 0, clients, rows, memories, public, steady=True))
         return jobs

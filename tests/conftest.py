@@ -19,11 +19,11 @@ from witness import Task
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Local, Method, Server, ServerState
-from fedssd.core.engine import Job, World
-from fedssd.core.mixed import Mixed
+from fedssd.core.engine import Engine, Job, Trained, World
+from fedssd.core.mixed import MixedRounds
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule, plan_client
-from fedssd.core.round import Trained, close_round, first_memory, first_state, new_store, open_round
+from fedssd.core.round import Rounds
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
@@ -72,10 +72,14 @@ class Plain:
 class Round(NamedTuple):
     """One round of ours: what went down, what came back, where the server and the clients stand afterwards."""
 
-    sent: Tree
+    job: Job
     trained: Trained
     state: ServerState
     memories: dict[int, Tree]  # of every client, as the store has them
+
+    @property
+    def sent(self) -> Tree:
+        return self.job.sent
 
 
 @dataclass(frozen=True)
@@ -88,46 +92,51 @@ class Scene:
     seed: int
     others: tuple[nn.Module, ...] = ()  # further models, which clients take turns with
 
-    def nets(self) -> tuple[Net | Mixed, Tree]:
-        """The one net and its weights, or all of them by name."""
+    def rounds(self) -> tuple[Rounds, Tree]:
+        """The rounds of the one model and its weights, or of all and theirs by name."""
         if not self.others:
-            return Net(self.model), weights_of(self.model)
+            return Rounds(Net(self.model)), weights_of(self.model)
         models = {f"model{place}": model for place, model in enumerate((self.model, *self.others))}
         nets = {name: Net(model) for name, model in models.items()}
-        return Mixed(nets, tuple(nets)), {name: weights_of(model) for name, model in models.items()}
+        return MixedRounds(nets, tuple(nets)), {name: weights_of(model) for name, model in models.items()}
 
     def ours(self, local: Local, server: Server | None = None, engine: str = "reference") -> list[Round]:
         """Every round of the task."""
         task = self.task
         method = Method(local, server or Server(), SGD(task.lr, task.momentum, task.weight_decay))
-        net, weights = self.nets()
+        rounds, weights = self.rounds()
         world = World(task.x, task.y, task.x, task.y, task.classes, Plain(), torch.float64)
-        runner = build_engine(engine, net, world, self.schedule, "fp64", 0, lambda text: None)
+        runner = engine_of(engine, rounds, world, self.schedule)
         auxiliary = Auxiliary(task.auxiliary_x, task.auxiliary_y)
-        state, store, rounds = first_state(method, weights, net), new_store(len(task.clients), net), []
+        state, store, found = rounds.first_state(method, weights), rounds.new_store(len(task.clients)), []
         everybody = list(range(len(task.clients)))
         for cohort in task.cohorts:
-            sent = open_round(net, method, state, auxiliary)
-            first = first_memory(method, state, sent, net)
+            sent = rounds.open(method, state, auxiliary)
+            first = rounds.first_memory(method, state, sent)
             rows = [task.clients[client] for client in cohort]
             public = auxiliary.x if local.needs_public else None
             job = Job(method, sent, self.seed, state.round, cohort, rows, store.get(cohort, first), public)
             (trained,) = runner.train([job])
-            state = close_round(net, method, state, trained, len(task.clients), auxiliary, cohort)
+            state = rounds.close(method, state, trained, len(task.clients), auxiliary, cohort)
             store.put(cohort, trained.memories)
-            rounds.append(Round(sent, trained, state, one_by_one(net, store.get(everybody, first), everybody)))
-        return rounds
+            found.append(Round(job, trained, state, one_by_one(rounds, store.get(everybody, first), everybody)))
+        return found
 
     def but(self, **changes: Any) -> Scene:
         """The same scene with other entries in its task."""
         return replace(self, task=replace(self.task, **changes))
 
 
-def one_by_one(net: Net | Mixed, memories: Tree, clients: list[int]) -> dict[int, Tree]:
+def engine_of(name: str, rounds: Rounds, world: World, schedule: Schedule) -> Engine:
+    """An engine for all models there are."""
+    return rounds.engine(lambda net: build_engine(name, net, world, schedule, "fp64", 0, lambda text: None))
+
+
+def one_by_one(rounds: Rounds, memories: Tree, clients: list[int]) -> dict[int, Tree]:
     """Each client's own memory out of stacked ones."""
-    if isinstance(net, Net):
+    if not isinstance(rounds, MixedRounds):
         return {client: tree.row(memories, place) for place, client in enumerate(clients)}
-    held = net.places(clients)
+    held = rounds.places(clients)
     found = {clients[p]: tree.row(memories[name], row) for name in held for row, p in enumerate(held[name])}
     return dict(sorted(found.items()))
 

@@ -12,7 +12,7 @@ from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
-from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round, traffic
+from fedssd.core.round import ClientStore, Rounds, traffic
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.fedssd import FedSSD
@@ -46,17 +46,22 @@ def test_bytes_measured_with_the_paper_s_cnn() -> None:
     """
     module = CNN((3, 32, 32), 10)
     net, weights, count = Net(module), weights_of(module), 6
+    rounds = Rounds(net)
     world = World(torch.rand(count, 3, 32, 32), torch.arange(count), *[torch.zeros(0)] * 2, 10, Plain())
     auxiliary, measured = Auxiliary(world.x, world.y), {}
     for name in ("fedavg", "fedssd", "scaffold", "fedcurv", "fd"):
         method, clients, rows = Method(LOCALS[name]()), [0, 1], list(torch.arange(count).split(3))
-        state, store, engine = first_state(method, weights), ClientStore(2), ReferenceEngine(net, world, Schedule(1, 3))
+        state, store, engine = (
+            rounds.first_state(method, weights),
+            ClientStore(2),
+            ReferenceEngine(net, world, Schedule(1, 3)),
+        )
         for round_ in range(2):  # in the first nobody has said anything yet
-            sent = open_round(net, method, state, auxiliary)
-            memories = store.get(clients, first_memory(method, state, sent))
+            sent = rounds.open(method, state, auxiliary)
+            memories = store.get(clients, rounds.first_memory(method, state, sent))
             (trained,) = engine.train([Job(method, sent, 0, round_, clients, rows, memories)])
             store.put(clients, trained.memories)
-            state = close_round(net, method, state, trained, 2, auxiliary)
+            state = rounds.close(method, state, trained, 2, auxiliary)
         measured[name] = traffic(sent, trained)
     one = 2 * 4 * 62_006
     assert measured["fedavg"] == (one, one)

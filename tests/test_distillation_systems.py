@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import witness_distillation as witness
-from conftest import Plain, make_mixed, make_scene
+from conftest import Plain, engine_of, make_mixed, make_scene
 from torch import Tensor
 
 import fedssd
@@ -20,7 +20,6 @@ from fedssd.core.net import Outputs
 from fedssd.core.plan import Phase, plan_phase
 from fedssd.core.round import ClientStore, traffic
 from fedssd.core.solver import SGD
-from fedssd.engines import build_engine
 from fedssd.errors import UserError
 from fedssd.methods.cronus import Cronus, robust_mean
 from fedssd.methods.fd import FD, class_outputs
@@ -136,7 +135,10 @@ def test_every_model_s_own_bytes_travel() -> None:
     small, large = (sum(p.numel() for p in model.parameters()) for model in (scene.model, *scene.others))
     assert (small, large) == (5 * 7 + 7 + 7 * 4 + 4, 5 * 6 + 6 + 6 * 6 + 6 + 6 * 4 + 4)
     first = scene.ours(Local(), FedDF(steps=1))[0]
-    assert traffic(first.sent, first.trained) == (8 * (small + 2 * large), 8 * (small + 2 * large))
+    up, down = zip(
+        *(traffic(job.sent, own) for job, own in scene.rounds()[0].parts(first.job, first.trained)), strict=True
+    )
+    assert sum(up) == sum(down) == 8 * (small + 2 * large)
 
 
 @pytest.mark.quick
@@ -175,7 +177,7 @@ def test_no_exchange_is_training_alone(name: str) -> None:
 def test_public_sets_of_different_sizes_train_apart() -> None:
     """Two runs of one program whose seeds gave them public sets of 20 and 14 samples."""
     scene = make_scene()
-    net, weights = scene.nets()
+    rounds, weights = scene.rounds()
     method = Method(FedMD(), solver=SGD(0.1, 0.9, 0.01))
     world = World(scene.task.x, scene.task.y, scene.task.x, scene.task.y, scene.task.classes, Plain(), torch.float64)
     jobs = []
@@ -184,9 +186,7 @@ def test_public_sets_of_different_sizes_train_apart() -> None:
         memories = ClientStore(6).get([0, 1], {"model": weights})
         public = scene.task.auxiliary_x[:size]
         jobs.append(Job(method, sent, 3, 1, [0, 1], scene.task.clients[:2], memories, public))
-    one, other = (
-        build_engine(name, net, world, scene.schedule, "fp64", 0, lambda text: None).train(jobs) for name in ENGINES
-    )
+    one, other = (engine_of(name, rounds, world, scene.schedule).train(jobs) for name in ENGINES)
     for a, b in zip(tensors(tuple(one)), tensors(tuple(other)), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=TOLERANCE)
     assert [len(found.reports["scores"][0]) for found in one] == [20, 14]

@@ -16,7 +16,7 @@ from fedssd.core.contract import Local, Method, Server, Work
 from fedssd.core.engine import Job, World
 from fedssd.core.guard import Limits, judge, misfit, refusal
 from fedssd.core.net import Net, weights_of
-from fedssd.core.round import ClientStore, close_round, first_state, open_round
+from fedssd.core.round import ClientStore, Rounds
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.engines.reference import ReferenceEngine
@@ -177,16 +177,17 @@ class Table:
         self.scene = make_scene()
         task = self.scene.task
         self.method = Method(local, Server(), SGD(task.lr, task.momentum, task.weight_decay))
-        self.net = Net(self.scene.model)
+        net = Net(self.scene.model)
+        self.rounds = Rounds(net)
         world = World(task.x, task.y, task.x, task.y, task.classes, Plain(), torch.float64)
-        self.engine = ReferenceEngine(self.net, world, self.scene.schedule)
-        self.state = first_state(self.method, weights_of(self.scene.model))
+        self.engine = ReferenceEngine(net, world, self.scene.schedule)
+        self.state = self.rounds.first_state(self.method, weights_of(self.scene.model))
         self.store = ClientStore(len(task.clients))
 
     def play(self, cohort: list[int], spoil: dict[int, str], recipe: Recipe | None = None) -> Received:
         """One round; ``spoil`` says in which part of whose reply the first number becomes NaN."""
         task, method = self.scene.task, self.method
-        sent = open_round(self.net, method, self.state, None)
+        sent = self.rounds.open(method, self.state, None)
         memories = self.store.get(cohort, method.local.memory(sent))
         rows = [task.clients[client] for client in cohort]
         job = Job(method, sent, self.scene.seed, self.state.round, cohort, rows, memories)
@@ -194,9 +195,9 @@ class Table:
         for client, part in spoil.items():
             leaf = tree.leaves(getattr(trained, part))[0]
             leaf[cohort.index(client)].view(-1)[0] = NAN
-        received = receive(recipe or Recipe(), self.net, job, trained, len(task.clients))
+        received = receive(recipe or Recipe(), self.rounds, job, trained, len(task.clients))
         self.store.put(received.clients, received.trained.memories)
-        self.state = close_round(self.net, method, self.state, received.trained, len(task.clients), None)
+        self.state = self.rounds.close(method, self.state, received.trained, len(task.clients), None)
         return received
 
     def memories(self) -> dict[int, Tree]:

@@ -13,10 +13,9 @@ import torch
 import fedssd
 from fedssd.core import tree
 from fedssd.core.contract import Method, Work
-from fedssd.core.engine import Job
+from fedssd.core.engine import Job, Trained
 from fedssd.core.faults import Faults, Group, parse_faults
 from fedssd.core.randomness import Purpose
-from fedssd.core.round import Trained
 from fedssd.errors import UserError
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.recipe import load_recipe

@@ -15,7 +15,7 @@ from fedssd.core.engine import Engine, Job, World
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, close_round, first_memory, first_state, open_round
+from fedssd.core.round import ClientStore, Rounds
 from fedssd.core.solver import SGD
 from fedssd.data.augment import Augmentation, pipeline
 from fedssd.engines.reference import ReferenceEngine
@@ -75,23 +75,27 @@ class Setting:
         parts = self.net, self.world, self.schedule
         return ReferenceEngine(*parts), VectorisedEngine(*parts, precision="fp64", **options)
 
+    @property
+    def rounds(self) -> Rounds:
+        return Rounds(self.net)
+
     def play(self, engine: Engine, methods: Sequence[Method], rounds: int = ROUNDS) -> list[Any]:
         """Some rounds of several runs, four of six clients a round; everything that came back."""
-        states = [first_state(method, self.weights) for method in methods]
+        states = [self.rounds.first_state(method, self.weights) for method in methods]
         stores = [ClientStore(len(SIZES)) for _ in methods]
         found: list[Any] = []
         for round_ in range(rounds):
             jobs = [self.job(method, states[r], stores[r], r + 3, round_) for r, method in enumerate(methods)]
             for run, trained in enumerate(engine.train(jobs)):
                 stores[run].put(jobs[run].clients, trained.memories)
-                states[run] = close_round(self.net, methods[run], states[run], trained, len(SIZES), self.auxiliary)
+                states[run] = self.rounds.close(methods[run], states[run], trained, len(SIZES), self.auxiliary)
                 found.append(trained)
         return [*found, states, engine.evaluate(tree.stack([state.weights for state in states]))]
 
     def job(self, method: Method, state: Any, store: ClientStore, seed: int, round_: int) -> Job:
         clients = sample_cohort(seed, round_, len(SIZES), COHORT)
-        sent = open_round(self.net, method, state, self.auxiliary)
-        memories = store.get(clients, first_memory(method, state, sent))
+        sent = self.rounds.open(method, state, self.auxiliary)
+        memories = store.get(clients, self.rounds.first_memory(method, state, sent))
         public = self.auxiliary.x if method.local.needs_public else None
         return Job(method, sent, seed, round_, clients, [self.rows[client] for client in clients], memories, public)
 
@@ -114,7 +118,7 @@ def several(spec: str, runs: int, server: type[Server] = Server) -> list[Method]
 def first_jobs(setting: Setting, methods: Sequence[Method], round_: int = 0) -> list[Job]:
     stores = [ClientStore(len(SIZES)) for _ in methods]
     return [
-        setting.job(method, first_state(method, setting.weights), store, 3, round_)
+        setting.job(method, setting.rounds.first_state(method, setting.weights), store, 3, round_)
         for method, store in zip(methods, stores, strict=True)
     ]
 

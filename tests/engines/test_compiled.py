@@ -13,7 +13,7 @@ from fedssd.core.contract import Auxiliary, Method
 from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
-from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.round import ClientStore, Rounds
 from fedssd.data.augment import Augmentation
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.engines.vectorised import VectorisedEngine
@@ -45,7 +45,8 @@ def test_a_compiled_round_is_the_references(name: str, width: int) -> None:
     net, method, schedule = Net(Normed()), Method(build_local(name)), Schedule(2, 4, drop_partial=True)
     weights = tree.map_tree(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, weights_of(Normed()))
     auxiliary = Auxiliary(world.pipeline.test(x, world.dtype), y)
-    sent = open_round(net, method, first_state(method, weights), auxiliary)
+    rounds = Rounds(net)
+    sent = rounds.open(method, rounds.first_state(method, weights), auxiliary)
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
     job = Job(method, sent, 0, 0, [0, 1], [torch.arange(7), torch.arange(7, 16)], memories)
     (expected,) = ReferenceEngine(net, world, schedule).train([job])

@@ -17,7 +17,7 @@ from fedssd.core.contract import Auxiliary, Batch, Local, Method
 from fedssd.core.engine import Job, World
 from fedssd.core.net import Net, Outputs, weights_of
 from fedssd.core.plan import Schedule
-from fedssd.core.round import ClientStore, first_state, open_round
+from fedssd.core.round import ClientStore, Rounds
 from fedssd.core.solver import SGD
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Augmentation
@@ -56,7 +56,8 @@ def assert_same_round(
     net, method = Net(module().to(PLACE)), Method(local, solver=solver or SGD())
     weights = tree.map_tree(lambda leaf: 2 * leaf, weights_of(module().to(PLACE)))
     auxiliary = Auxiliary(world.pipeline.test(x, torch.float32), y)
-    sent = open_round(net, method, first_state(method, weights), auxiliary)
+    rounds = Rounds(net)
+    sent = rounds.open(method, rounds.first_state(method, weights), auxiliary)
     rows = list(torch.arange(samples, device=PLACE).split([samples * 5 // 12, samples - samples * 5 // 12]))
     memories = ClientStore(2).get([0, 1], method.local.memory(sent))
     jobs = [Job(method, sent, seed, 0, [0, 1], rows, memories) for seed in range(runs)]

@@ -195,6 +195,7 @@ def test_a_finished_run_stays_as_it_is(capsys: Captured) -> None:
 
 def test_a_stop_within_a_round_keeps_the_round_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training, the server's turn and evaluation can all be left without a trace."""
+    from fedssd.core.round import Rounds
     from fedssd.engines.reference import ReferenceEngine
     from fedssd.simulation import simulation
 
@@ -203,8 +204,8 @@ def test_a_stop_within_a_round_keeps_the_round_before(monkeypatch: pytest.Monkey
         (
             (ReferenceEngine, "train"),
             (ReferenceEngine, "evaluate"),
-            (simulation, "close_round"),
-            (simulation, "round_line"),
+            (Rounds, "close"),
+            (simulation, "measure_round"),
         )
     ):
         plain, calls = getattr(place, name), iter(range(100))

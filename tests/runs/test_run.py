@@ -20,8 +20,7 @@ from torch import nn
 
 import fedssd
 from fedssd.core import tree
-from fedssd.core.engine import Job
-from fedssd.core.round import Trained
+from fedssd.core.engine import Job, Trained
 from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.errors import UserError
 from fedssd.recipe import load_recipe

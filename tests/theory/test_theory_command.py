@@ -118,7 +118,8 @@ def test_the_measured_gradient_is_the_loss_s_slope(run: Path) -> None:
 
     federation = assemble(recorded_recipe(run))
     world = federation.world(torch.device("cpu"))
-    objectives = objectives_of(federation.net, federation.weights, world, federation.partition.clients)
+    (net,) = federation.rounds.nets.values()
+    objectives = objectives_of(net, federation.weights, world, federation.partition.clients)
     weights = flat(federation.weights)
     slope: Tensor = sum((one.share * one.gradient(weights) for one in objectives), torch.zeros_like(weights))
     step = 1e-6 * slope / slope.norm()

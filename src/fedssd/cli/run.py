@@ -126,7 +126,10 @@ def size(count: int) -> str:
 
 def next_command(source: str | Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:
     """The same setting against FedAvg, over three seeds; against FD where different models rule FedAvg out."""
-    first, second = ("fd", "fedmd") if "," in recipe.model and recipe.server == "fedavg" else ("fedavg", "fedssd")
+    from fedssd.recipe.resolve import model_names
+
+    several = len(set(model_names(recipe))) > 1
+    first, second = ("fd", "fedmd") if several and recipe.server == "fedavg" else ("fedavg", "fedssd")
     rival = first if recipe.method != first else second
     same = as_flags(source, {key: value for key, value in given.items() if key not in ("method", "seed")})
     words = ["compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]

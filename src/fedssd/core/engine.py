@@ -9,9 +9,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedssd.core.contract import Method
-from fedssd.core.round import Trained
-from fedssd.core.tree import Tree
+from fedssd.core.contract import Method, Work
+from fedssd.core.tree import Tree, map_tree
 
 
 class Pipeline(Protocol):
@@ -57,6 +56,31 @@ class Job:
     memories: Tree  # the cohort's memories, stacked [C, …]
     public: Tensor | None = None  # [P, …] the public set, ready for the model, for methods that need one
     steady: bool = False  # whether the same clients train in every round
+
+
+class Trained(NamedTuple):
+    """What an engine hands back for one run's cohort, stacked along the clients in the cohort's order.
+
+    Where models differ, ``got``, ``local``, ``memories`` and, if weights are shared, ``reports`` are stacked by model.
+    """
+
+    got: Tree  # what the clients uploaded, each leaf [C, …]
+    local: Tree  # the clients' models after training, for evaluation
+    memories: Tree
+    reports: Tree
+    work: Work  # each [C]
+    figures: Tree  # sums over the samples seen, each [C]
+
+    def only(self, places: list[int]) -> Trained:
+        """The same of some clients only; of all of them, itself."""
+        if places == list(range(len(self.work.samples))):
+            return self
+        index = torch.tensor(places, dtype=torch.int64, device=self.work.samples.device)
+        got, local, memories, reports, figures = (
+            map_tree(lambda leaf: leaf[index], part)
+            for part in (self.got, self.local, self.memories, self.reports, self.figures)
+        )
+        return Trained(got, local, memories, reports, Work(*(column[index] for column in self.work)), figures)
 
 
 class Evaluation(NamedTuple):

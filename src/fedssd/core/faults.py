@@ -17,9 +17,8 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Work, uploads_weights
-from fedssd.core.engine import Job
+from fedssd.core.engine import Job, Trained
 from fedssd.core.randomness import Purpose, permutation, uniform
-from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError, nearest
 

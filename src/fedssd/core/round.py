@@ -1,61 +1,135 @@
-"""One round seen from the server: open it, and close it with what came back."""
+"""One round seen from the server: open it, close it with what came back, and measure what it came to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, Reports, ServerState, Work
-from fedssd.core.mixed import Mixed
+from fedssd.core.engine import Engine, Evaluation, Job, Trained
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 
 
-class Trained(NamedTuple):
-    """What an engine hands back for one run's cohort, stacked along the clients in the cohort's order.
+class Rounds:
+    """The rounds of a federation in which all clients hold one model.
 
-    Where models differ, ``got``, ``local``, ``memories`` and, if weights are shared, ``reports`` are stacked by model.
+    Where they hold different ones, :class:`~fedssd.core.mixed.MixedRounds` gives the same answers.
     """
 
-    got: Tree  # what the clients uploaded, each leaf [C, …]
-    local: Tree  # the clients' models after training, for evaluation
-    memories: Tree
-    reports: Tree
-    work: Work  # each [C]
-    figures: Tree  # sums over the samples seen, each [C]
+    def __init__(self, net: Net, name: str = "model") -> None:
+        self.nets: Mapping[str, Net] = {name: net}
 
-    def only(self, places: list[int]) -> Trained:
-        """The same of some clients only; of all of them, itself."""
-        if places == list(range(len(self.work.samples))):
-            return self
-        index = torch.tensor(places, dtype=torch.int64, device=self.work.samples.device)
-        got, local, memories, reports, figures = (
-            tree.map_tree(lambda leaf: leaf[index], part)
-            for part in (self.got, self.local, self.memories, self.reports, self.figures)
-        )
-        return Trained(got, local, memories, reports, Work(*(column[index] for column in self.work)), figures)
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether any model has it."""
+        return any(net.has_batch_norm for net in self.nets.values())
+
+    @property
+    def form(self) -> str:
+        """The model whose shapes stand for all: of what is sent where no weights are shared, and all of it with one."""
+        return next(iter(self.nets))
+
+    def model_of(self, client: int) -> str:
+        """The name of the model that a client holds."""
+        return self.form
+
+    def together(self, models: Mapping[str, Tree]) -> Tree:
+        """What is known of each model, by its name, as these rounds pass it on: by name only where models differ."""
+        return models[self.form]
+
+    def engine(self, make: Callable[[Net], Engine]) -> Engine:
+        """What trains the clients, made of an engine for a model."""
+        return make(self.nets[self.form])
+
+    def first_state(self, method: Method, weights: Tree) -> ServerState:
+        """The server before the first round."""
+        return ServerState(0, weights, method.local.server_memory(weights), method.server.memory(weights))
+
+    def open(self, method: Method, state: ServerState, auxiliary: Auxiliary | None) -> Tree:
+        """What goes down to every client of the round."""
+        return opened(self.nets[self.form], method, state, auxiliary)
+
+    def first_memory(self, method: Method, state: ServerState, sent: Tree) -> Tree:
+        """What a client has that takes part for the first time."""
+        return method.local.memory({"weights": state.weights, **sent})
+
+    def new_store(self, population: int) -> ClientStore:
+        """An empty store of the clients' memories."""
+        return ClientStore(population)
+
+    def own_models(self, store: ClientStore, state: ServerState, population: int) -> Tree:
+        """Every client's own model, stacked, where no weights are shared; a client that never took part has the first.
+
+        They stand in the clients' memories.
+        """
+        return store.get(list(range(population)), {"model": state.weights})["model"]
+
+    def parts(self, job: Job, trained: Trained) -> list[tuple[Job, Trained]]:
+        """A cohort's work in parts whose trees can be compared with each other: one for each model in it."""
+        return [(job, trained)]
+
+    def joined(self, method: Method, clients: Sequence[int], parts: Sequence[Trained]) -> Trained:
+        """The parts of these clients as one, in the clients' order: the inverse of :meth:`parts`."""
+        (trained,) = parts
+        return trained
+
+    def close(
+        self,
+        method: Method,
+        state: ServerState,
+        trained: Trained,
+        population: int,
+        auxiliary: Auxiliary | None,
+        clients: Sequence[int] = (),
+    ) -> ServerState:
+        """The server's next state. Clients come in ascending order, so sums do not depend on who replied first.
+
+        ``trained`` holds the accepted clients only; with none of them the server stays as it was. ``clients`` says who
+        they are, which matters where models differ.
+        """
+        if not len(trained.work.samples):
+            return state._replace(round=state.round + 1)
+        share = shares(trained.work)
+        weights, server = state.weights, state.server
+        with torch.no_grad():
+            if method.local.shares_weights:
+                net = self.nets[self.form]
+                weights, server = method.server.combine(
+                    net, weights, server, trained.got, share, trained.work, auxiliary
+                )
+            reports = Reports(trained.reports, share, len(share) / population)
+            local = method.local.absorb(state.local, weights, reports)
+        return ServerState(state.round + 1, weights, local, server)
+
+    def evaluate(
+        self,
+        engine: Engine,
+        weights: Sequence[Tree],
+        jobs: Sequence[Job],
+        trained: Sequence[Trained],
+        population: int,
+        local: bool,
+    ) -> list[Evaluation]:
+        """For each run the global model first and, where wanted, its clients' models behind it, in the cohort's order.
+
+        Where no weights are shared, the mean over the round's clients stands in for the global model. Where models
+        differ and are shared, every client of the population counts with the global model of its own kind.
+        """
+        shared = jobs[0].method.local.shares_weights
+        models = []
+        for own, one in zip(weights, trained, strict=True):
+            alone = tree.map_tree(lambda leaf: leaf[None], own)
+            models.append(one.local if not shared else _join([alone, one.local]) if local else alone)
+        each = _split(engine.evaluate(_join(models)), len(jobs))
+        return list(each) if shared else [mean_first(one, [1.0] * len(one.loss), one) for one in each]
 
 
-def first_state(method: Method, weights: Tree, net: Net | Mixed | None = None) -> ServerState:
-    """The server before the first round; weights, and with them their memory, go by model where models differ."""
-    if isinstance(net, Mixed) and method.local.shares_weights:
-        local = {name: method.local.server_memory(own) for name, own in weights.items()}
-    else:
-        local = method.local.server_memory(weights)
-    return ServerState(0, weights, local, method.server.memory(weights))
-
-
-def open_round(net: Net | Mixed, method: Method, state: ServerState, auxiliary: Auxiliary | None) -> Tree:
-    """What goes down to every client of the round; a message for each model where models differ and are shared."""
-    if isinstance(net, Mixed) and method.local.shares_weights:
-        return {"models": {name: open_round(net.nets[name], method, _of(state, name), auxiliary) for name in net.nets}}
-    if isinstance(net, Mixed):  # what is not about weights needs no particular model
-        name = net.slots[0]
-        net, state = net.nets[name], state._replace(weights=state.weights[name])
+def opened(net: Net, method: Method, state: ServerState, auxiliary: Auxiliary | None) -> Tree:
+    """What goes down to every client with this model."""
     with torch.no_grad():
         said = method.local.broadcast(net, state.weights, state.local, auxiliary)
         if method.local.shares_weights:
@@ -63,90 +137,34 @@ def open_round(net: Net | Mixed, method: Method, state: ServerState, auxiliary: 
     return {"weights": state.weights, **said} if method.local.shares_weights else said
 
 
-def _of(state: ServerState, model: str) -> ServerState:
-    return state._replace(weights=state.weights[model], local=state.local[model])
-
-
-def sent_to(sent: Tree, model: str) -> Tree:
-    """What the clients with a model hear."""
-    return sent["models"][model] if "models" in sent else sent
-
-
-def first_memory(method: Method, state: ServerState, sent: Tree, net: Net | Mixed | None = None) -> Tree:
-    """What a client has that takes part for the first time; by model where models differ."""
-    if isinstance(net, Mixed):
-        return {name: method.local.memory({"weights": state.weights[name], **sent_to(sent, name)}) for name in net.nets}
-    return method.local.memory({"weights": state.weights, **sent})
-
-
 def shares(work: Work) -> Tensor:
     """p_i = n_i / Σ n over the cohort."""
     return work.samples / work.samples.sum()
 
 
-def close_round(
-    net: Net | Mixed,
-    method: Method,
-    state: ServerState,
-    trained: Trained,
-    population: int,
-    auxiliary: Auxiliary | None,
-    clients: Sequence[int] = (),
-) -> ServerState:
-    """The server's next state. Clients come in ascending order, so sums do not depend on who replied first.
-
-    ``trained`` holds the accepted clients only; with none of them the server stays as it was. ``clients`` says who they
-    are, which matters where models differ.
-    """
-    if not len(trained.work.samples):
-        return state._replace(round=state.round + 1)
-    if isinstance(net, Mixed) and method.local.shares_weights:
-        return _close_mixed(net, method, state, trained, population, auxiliary, clients)
-    share = shares(trained.work)
-    weights, server = state.weights, state.server
-    with torch.no_grad():
-        if method.local.shares_weights:
-            assert isinstance(net, Net)
-            weights, server = method.server.combine(net, weights, server, trained.got, share, trained.work, auxiliary)
-        reports = Reports(trained.reports, share, len(share) / population)
-        local = method.local.absorb(state.local, weights, reports)
-    return ServerState(state.round + 1, weights, local, server)
-
-
-def _close_mixed(
-    net: Mixed,
-    method: Method,
-    state: ServerState,
-    trained: Trained,
-    population: int,
-    auxiliary: Auxiliary | None,
-    clients: Sequence[int],
-) -> ServerState:
-    """Every model has its own shares and its own memory of the local half; the server half sees them all."""
-    places = net.places(clients)
-    work = {name: Work(*(column[held] for column in trained.work)) for name, held in places.items()}
-    share = {name: shares(own) for name, own in work.items()}
-    holders = net.places(range(population))
-    local = dict(state.local)
-    with torch.no_grad():
-        weights, server = method.server.combine_models(
-            net.nets, state.weights, state.server, trained.got, share, work, auxiliary
-        )
-        for name, own in share.items():
-            reports = Reports(trained.reports[name], own, len(own) / len(holders[name]))
-            local[name] = method.local.absorb(state.local[name], weights[name], reports)
-    return ServerState(state.round + 1, weights, local, server)
-
-
 def traffic(sent: Tree, trained: Trained) -> tuple[int, int]:
-    """Bytes up and down, over all clients of the round: what really travels."""
+    """Bytes up and down, over all clients of one part of the round: what really travels."""
     up = tree.size_in_bytes(trained.got) + tree.size_in_bytes(trained.reports)
-    if "models" not in sent:
-        return up, len(trained.work.samples) * tree.size_in_bytes(sent)
-    down = [
-        len(tree.leaves(local)[0]) * tree.size_in_bytes(sent_to(sent, name)) for name, local in trained.local.items()
-    ]
-    return up, sum(down)
+    return up, len(trained.work.samples) * tree.size_in_bytes(sent)
+
+
+def mean_first(found: Evaluation, counts: Sequence[float], behind: Evaluation | None) -> Evaluation:
+    """A weighted mean before the rest: all saw the same test set, so added counts have the mean of the shares."""
+    weight = torch.tensor(counts, device=found.loss.device)
+    confusion = torch.einsum("m,mij->ij", weight.to(torch.float64), found.confusion.to(torch.float64)).to(torch.int64)
+    loss = (weight.to(found.loss.dtype) * found.loss).sum() / weight.sum()
+    if behind is None:
+        return Evaluation(confusion[None], loss[None])
+    return Evaluation(torch.cat([confusion[None], behind.confusion]), torch.cat([loss[None], behind.loss]))
+
+
+def _join(models: Sequence[Tree]) -> Tree:
+    return tree.map_tree(lambda *parts: torch.cat(parts), *models)
+
+
+def _split(found: Evaluation, runs: int) -> Iterator[Evaluation]:
+    size = len(found.loss) // runs
+    return (Evaluation(c, v) for c, v in zip(*(torch.split(part, size) for part in found), strict=True))
 
 
 class ClientStore:
@@ -188,35 +206,3 @@ class ClientStore:
     def restore(self, everything: Tree) -> None:
         """Hold what :meth:`everything` described."""
         self._known, self._rows = everything["known"].cpu(), everything["rows"]
-
-
-class MixedStore(ClientStore):
-    """A store for each model, as memories of different models do not stack."""
-
-    def __init__(self, population: int, net: Mixed) -> None:
-        self._net = net
-        self._stores = {name: ClientStore(population) for name in net.nets}
-
-    def get(self, clients: list[int], first: Tree) -> Tree:
-        """The memories of these clients, stacked by model."""
-        places = self._net.places(clients)
-        return {name: self._stores[name].get([clients[p] for p in held], first[name]) for name, held in places.items()}
-
-    def put(self, clients: list[int], memories: Tree) -> None:
-        """Remember these clients' memories, which are stacked by model."""
-        for name, held in self._net.places(clients).items():
-            self._stores[name].put([clients[place] for place in held], memories[name])
-
-    def everything(self) -> Tree:
-        """Every model's store as one tree."""
-        return {name: store.everything() for name, store in self._stores.items()}
-
-    def restore(self, everything: Tree) -> None:
-        """Hold what :meth:`everything` described."""
-        for name, own in everything.items():
-            self._stores[name].restore(own)
-
-
-def new_store(population: int, net: Net | Mixed) -> ClientStore:
-    """An empty store."""
-    return MixedStore(population, net) if isinstance(net, Mixed) else ClientStore(population)

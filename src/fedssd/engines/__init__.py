@@ -8,11 +8,9 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.engine import Engine, World
-from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule
 from fedssd.core.tree import Tree
-from fedssd.engines.mixed import MixedEngine
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.errors import UserError
 
@@ -65,7 +63,7 @@ def choose_engine(
 
 def build_engine(
     name: str,
-    net: Net | Mixed,
+    net: Net,
     world: World,
     schedule: Schedule,
     precision: str,
@@ -73,13 +71,7 @@ def build_engine(
     notice: Callable[[str], None],
     kernels: bool = True,
 ) -> Engine:
-    """An engine by name; one for each model where models differ."""
-    if isinstance(net, Mixed):
-        nets = net.nets.items()
-        return MixedEngine(
-            net,
-            {kind: build_engine(name, one, world, schedule, precision, width, notice, kernels) for kind, one in nets},
-        )
+    """An engine by name, for one model."""
     if name == "reference":
         return ReferenceEngine(net, world, schedule)
     from fedssd.engines.vectorised import VectorisedEngine

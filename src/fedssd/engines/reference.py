@@ -11,10 +11,9 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.contract import Batch, ClientData, Work
-from fedssd.core.engine import Evaluation, Job, World
+from fedssd.core.engine import Evaluation, Job, Trained, World
 from fedssd.core.net import Net
 from fedssd.core.plan import Schedule, plan_phase
-from fedssd.core.round import Trained
 from fedssd.core.step import begin, local_step
 from fedssd.core.tree import Tree
 from fedssd.methods.distillation import confusion_counts

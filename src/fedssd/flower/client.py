@@ -13,7 +13,6 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.engine import Job, World
-from fedssd.core.mixed import Mixed
 from fedssd.core.net import weights_of
 from fedssd.core.tree import Tree
 from fedssd.data.dataset import Samples
@@ -34,7 +33,7 @@ from fedssd.flower.messages import (
 from fedssd.flower.samples import fitted, read_node, resized, shares
 from fedssd.flower.settings import recipe_of
 from fedssd.simulation.machine import fitting_threads, repeatable, using_threads
-from fedssd.simulation.setup import Design, design
+from fedssd.simulation.setup import Setup, set_up
 from fedssd.simulation.simulation import method_at
 
 Loader = Callable[[Path], Samples]  # a data path to samples as stored and their class numbers
@@ -46,7 +45,7 @@ class Trainer:
 
     client: int
     model: str
-    design: Design
+    setup: Setup
     engine: ReferenceEngine
 
     @property
@@ -56,18 +55,18 @@ class Trainer:
     @cached_property
     def form(self) -> Tree:
         """Names, shapes and dtypes of the model's weights; drawing the first ones takes seconds with a large model."""
-        module, dtype = self.design.modules[self.model], self.design.dtype
+        module, dtype = self.setup.modules[self.model], self.setup.dtype
         return tree.map_tree(lambda w: w.to(dtype) if w.is_floating_point() else w, weights_of(module))
 
     def own_weights(self) -> Tree:
         """The model this client starts from where none is sent; it follows from the seed."""
-        return tree.map_tree(lambda leaf: leaf.to(self.engine.world.device), self.design.weights()[self.model])
+        return tree.map_tree(lambda leaf: leaf.to(self.engine.world.device), self.setup.first_models()[self.model])
 
     def train(self, order: Order, keeper: Keeper) -> Reply:
         """One round: from the memory of the last accepted round to a reply, with the new memory kept beside it."""
-        world, recipe = self.engine.world, self.design.recipe
+        world, recipe = self.engine.world, self.setup.recipe
         sent = tree.map_tree(lambda leaf: leaf.to(world.device), order.sent)
-        method = method_at(self.design.method, recipe, order.round - 1)
+        method = method_at(self.setup.method, recipe, order.round - 1)
         kept = NodeMemory(keeper, order.run)
         start = sent if "weights" in sent else {"weights": self.own_weights(), **sent}
         memory, fresh = kept.at(order.accepted, method.local.memory(start))
@@ -84,29 +83,29 @@ class Trainer:
         return Reply(self.client, order.round, fresh, done.got, done.report, self.samples, done.figures, seconds)
 
 
-def prepare(client: int, samples: Samples, plan: Design, classes: int) -> Trainer:
+def prepare(client: int, samples: Samples, setup: Setup, classes: int) -> Trainer:
     """A client with these samples."""
-    device = pick_device(plan.recipe.device)
-    x, y = (part.to(device) for part in resized(samples, plan.pipeline.resize))
-    if plan.net.has_batch_norm and len(y) < 2:
+    device = pick_device(setup.recipe.device)
+    x, y = (part.to(device) for part in resized(samples, setup.pipeline.resize))
+    if setup.rounds.has_batch_norm and len(y) < 2:
         raise UserError(f"client {client} holds {len(y)} training samples and batch norm needs two")
-    world = World(x, y, x[:0], y[:0], classes, plan.pipeline, plan.dtype)
-    model = plan.net.model_of(client) if isinstance(plan.net, Mixed) else next(iter(plan.nets))
-    return Trainer(client, model, plan, ReferenceEngine(plan.nets[model], world, plan.schedule))
+    world = World(x, y, x[:0], y[:0], classes, setup.pipeline, setup.dtype)
+    model = setup.rounds.model_of(client)
+    return Trainer(client, model, setup, ReferenceEngine(setup.rounds.nets[model], world, setup.schedule))
 
 
 @cache
 def trainer(recipe: Path, overrides: str, client: int, path: str, load_samples: Loader | None, kind: Kind) -> Trainer:
     """The client of a node, made once in a process; no part of the app, which Flower's simulation pickles."""
     chosen = recipe_of(recipe, overrides)
-    plan = design(chosen, kind.shape, len(kind.classes))
+    setup = set_up(chosen, kind.shape, len(kind.classes))
     if not path:
         samples = fitted(*shares(chosen).of_client(client), kind, f"the recipe's {chosen.data}")
     elif load_samples is None:
         samples = read_node(Path(path), kind, chosen.label)
     else:
         samples = fitted(*load_samples(Path(path)), kind, path)
-    return prepare(client, samples, plan, len(kind.classes))
+    return prepare(client, samples, setup, len(kind.classes))
 
 
 def client_app(recipe: Path, load_samples: Loader | None = None, mods: Sequence[Any] = ()) -> ClientApp:

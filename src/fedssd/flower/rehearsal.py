@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core.engine import Job, World
-from fedssd.core.mixed import Mixed
 from fedssd.core.plan import Schedule
-from fedssd.core.round import first_state, open_round
 from fedssd.core.tree import Tree
 from fedssd.engines import ReferenceEngine
 from fedssd.flower.messages import Reply
@@ -30,12 +28,10 @@ class Rehearsal(NamedTuple):
 
 def rehearse(federation: Federation) -> Rehearsal:
     """Run every hook of the method once, so that what a reply must look like is known before one arrives."""
-    data, method, net, weights = federation.dataset, federation.method, federation.net, federation.weights
-    state = first_state(method, weights, net)
-    sent = open_round(net, method, state, federation.auxiliary)
-    if isinstance(net, Mixed):  # what clients with models of their own send has the same form for all
-        name = net.slots[0]
-        net, weights = net.nets[name], weights[name]
+    data, method, rounds = federation.dataset, federation.method, federation.rounds
+    state = rounds.first_state(method, federation.weights)
+    sent = rounds.open(method, state, federation.auxiliary)
+    net, weights = rounds.nets[rounds.form], federation.models[rounds.form]
     x, y = data.x_train[:FEW], data.y_train[:FEW]
     world = World(x, y, x[:0], y[:0], data.num_classes, federation.pipeline, federation.dtype)
     engine = ReferenceEngine(net, world, Schedule(1, FEW))

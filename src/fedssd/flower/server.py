@@ -13,10 +13,8 @@ from pathlib import Path
 import torch
 
 from fedssd.core import tree
-from fedssd.core.contract import ServerState, Work
+from fedssd.core.contract import Work
 from fedssd.core.engine import Evaluation, Job
-from fedssd.core.mixed import Mixed
-from fedssd.core.round import close_round
 from fedssd.core.tree import Tree
 from fedssd.data.partition import Partition
 from fedssd.engines import ReferenceEngine, pick_device
@@ -39,7 +37,7 @@ from fedssd.simulation.measure import measure_round
 from fedssd.simulation.receive import Received
 from fedssd.simulation.result import Round
 from fedssd.simulation.setup import Brought, Federation, assemble
-from fedssd.simulation.simulation import Clock, Closed, Run, evaluate_closed, open_job, start
+from fedssd.simulation.simulation import Clock, Closed, Run, close_received, evaluate_closed, open_job, start
 
 REPORT = "report.html"
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy
@@ -56,7 +54,7 @@ def build(recipe: Recipe, samples: ServerSamples) -> Federation:
         elsewhere=True,
     )
     federation = assemble(recipe, brought)
-    if isinstance(federation.net, Mixed) and federation.method.local.shares_weights:
+    if len(federation.rounds.nets) > 1 and federation.method.local.shares_weights:
         raise UserError(f"a federation that shares weights has one model, got model = {recipe.model}")
     return federation
 
@@ -69,15 +67,14 @@ class ServedRun:
         self.run, self.machine = run, machine
         self.name = uuid.uuid4().hex  # stays the same when the run is resumed
         world = federation.world(torch.device(machine.device))
-        net = federation.net
-        self.engine = ReferenceEngine(
-            net.nets[net.slots[0]] if isinstance(net, Mixed) else net, world, federation.schedule
-        )
+        rounds = federation.rounds
+        self.engine = ReferenceEngine(rounds.nets[rounds.form], world, federation.schedule)
         self.accepted: dict[int, int] = {}  # client -> the last round taken from it; the strategy writes it
         self.like = _on(torch.device(machine.device), rehearse(federation).reply)
         self._reply_size = tree.size_in_bytes(self.like.update) + tree.size_in_bytes(self.like.report)
         self._job: Job | None = None
-        self._closed: tuple[ServerState, Outcome] | None = None
+        self._closed: Closed | None = None
+        self._slowest = 0.0
         self._clock = Clock()
         self._begun = self._sent_at = time.perf_counter()
 
@@ -114,36 +111,35 @@ class ServedRun:
 
     def close(self, outcome: Outcome) -> Tree:
         """What the round comes to; with nobody accepted, the server stays as it was."""
-        run, job = self.run, self._job
+        job = self._job
         assert job is not None  # a round closes after it was opened
-        self._clock.seconds["train"] = time.perf_counter() - self._sent_at
+        took = self._clock.seconds["train"] = time.perf_counter() - self._sent_at
+        self._slowest = min(outcome.slowest, took)  # nobody trained for longer than the round took
+        down, up = outcome.asked * tree.size_in_bytes(job.sent), outcome.arrived * self._reply_size
         with self._clock.measure("server"):
-            net, population = run.federation.net, len(run.rows)
-            trained, clients = outcome.trained, outcome.clients
-            state = close_round(net, job.method, run.state, trained, population, run.auxiliary, clients)
-        self._closed = state, outcome
-        return state.weights
+            received = Received(outcome.clients, outcome.trained, outcome.dropped, up, down)
+            self._closed = close_received(self.run, job, received)
+        return self._closed.state.weights
 
     def record(self, weights: Tree) -> Round:
         """Evaluate the new global model and the clients' that went into it, write the round down and keep it."""
         run, opened = self.run, self._job
         assert opened is not None
         assert self._closed is not None
-        state, outcome = self._closed
-        state = state._replace(weights=weights)  # a strategy around ours may have added noise
-        job = replace(opened, clients=outcome.clients)
-        down, up = outcome.asked * tree.size_in_bytes(opened.sent), outcome.arrived * self._reply_size
-        received = Received(outcome.clients, outcome.trained, outcome.dropped, up, down)
+        received = self._closed.received
+        state = self._closed.state._replace(weights=weights)  # a strategy around ours may have added noise
+        closed = self._closed._replace(state=state)
+        job = replace(opened, clients=received.clients)
         with self._clock.measure("evaluate"):
-            evaluation = self._evaluate(job, Closed(state, received))
-        slowest = min(outcome.slowest, self._clock.seconds["train"])  # nobody trained for longer than the round took
-        seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": slowest}.items()}
+            evaluation = self._evaluate(job, closed)
+        seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": self._slowest}.items()}
         new = measure_round(run.federation, job, received, evaluation, seconds)
         new = replace(new, clients=tuple(opened.clients))
         if run.folder:
             run.folder.add(new)
         run.rounds.append(new)
-        run.state, run.seconds = state, time.perf_counter() - self._begun
+        run.move_on(closed)
+        run.seconds = time.perf_counter() - self._begun
         self._keep()
         return new
 

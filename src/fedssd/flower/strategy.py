@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
+from fedssd.core.engine import Trained
 from fedssd.core.guard import MOST_SAMPLES, Limits, judge, misfit, refusal
-from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.flower.enrolment import Enrolment

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 
 from fedssd.core import tree
-from fedssd.core.engine import Job
-from fedssd.core.net import Net
-from fedssd.core.round import Trained, traffic
+from fedssd.core.engine import Job, Trained
+from fedssd.core.round import traffic
 from fedssd.data.dataset import Dataset
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.methods.custom import blaming
@@ -85,8 +84,8 @@ def _second_round(local: str, server: str, auxiliary: int = 1) -> tuple[Run, Job
     brought = Brought(dataset=random_images(PER_CLASS), auxiliary=(public.x_train, public.y_train))
     federation = assemble(recipe, brought)
     run = start(federation, None, torch.device("cpu"))
-    assert isinstance(federation.net, Net)  # one model for all
-    engine = ReferenceEngine(federation.net, federation.world(torch.device("cpu")), federation.schedule)
+    world = federation.world(torch.device("cpu"))
+    engine = federation.rounds.engine(lambda net: ReferenceEngine(net, world, federation.schedule))
     for number in range(1, recipe.rounds + 1):
         with blaming(f"in round {number}"):
             job = open_job(run)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Server
-from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
+from fedssd.core.round import Rounds
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Augmentation
 from fedssd.data.dataset import Dataset, Samples
@@ -20,12 +20,12 @@ from fedssd.errors import UserError
 FLOATS = "whole numbers go to the model as float32 (it takes no int64)"
 
 
-def refuse_tiny_clients(partition: Partition, net: Net | Mixed, batch: int) -> None:
+def refuse_tiny_clients(partition: Partition, rounds: Rounds, batch: int) -> None:
     """Every client needs a sample to train on, and where there is batch norm two."""
-    if net.has_batch_norm and batch < 2:
+    if rounds.has_batch_norm and batch < 2:
         raise UserError(f"batch norm needs batches of at least two samples, got batch = {batch}")
     for client, rows in enumerate(partition.clients):
-        if len(rows) == 0 or (net.has_batch_norm and len(rows) < 2):
+        if len(rows) == 0 or (rounds.has_batch_norm and len(rows) < 2):
             why = "batch norm needs two" if len(rows) else "every client needs one"
             raise UserError(
                 f"client {client} holds {len(rows)} training samples and {why}: use fewer clients or another split"

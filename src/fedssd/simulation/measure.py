@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Local, parts_of
-from fedssd.core.engine import Evaluation, Job
-from fedssd.core.round import Trained
+from fedssd.core.engine import Evaluation, Job, Trained
 from fedssd.core.tree import Tree
 from fedssd.simulation.fields import NAN, Matrix, Vector
 from fedssd.simulation.receive import Received

@@ -6,14 +6,11 @@ from typing import NamedTuple
 
 from fedssd.core import tree
 from fedssd.core.contract import uploads_weights
-from fedssd.core.engine import Job
+from fedssd.core.engine import Job, Trained
 from fedssd.core.faults import Faults, parse_faults
 from fedssd.core.guard import Limits, judge
-from fedssd.core.mixed import Mixed
-from fedssd.core.net import Net
-from fedssd.core.round import Trained, traffic
+from fedssd.core.round import Rounds, traffic
 from fedssd.core.tree import Tree
-from fedssd.engines.mixed import job_of, joined, parts_of_round
 from fedssd.errors import UserError
 from fedssd.recipe import Recipe
 from fedssd.simulation.result import Round
@@ -29,25 +26,20 @@ class Received(NamedTuple):
     bytes_down: int
 
 
-def receive(recipe: Recipe, net: Net | Mixed, job: Job, trained: Trained, population: int) -> Received:
+def receive(recipe: Recipe, rounds: Rounds, job: Job, trained: Trained, population: int) -> Received:
     """What is left of a cohort's replies; ``stop`` raises at the first one that is refused."""
     faults = parse_faults(recipe.faults, population)
     late = faults.lost(job, trained.work.steps, population) if faults else {}
     lost = {job.clients[place]: why for place, why in late.items()}  # by the whole cohort, whatever models it has
-    if not isinstance(net, Mixed):
-        return _receive(recipe, job, trained, population, faults, lost)
-    parts = {
-        name: _receive(recipe, job_of(net, job, name), own, population, faults, lost)
-        for name, own in parts_of_round(net, job, trained).items()
-    }
-    clients = sorted(client for part in parts.values() for client in part.clients)
-    accepted = {name: part.trained for name, part in parts.items() if part.clients}
+    parts = [_receive(recipe, *part, population, faults, lost) for part in rounds.parts(job, trained)]
+    clients = sorted(client for part in parts for client in part.clients)
+    accepted = [part.trained for part in parts if part.clients]
     return Received(
         clients,
-        joined(net, job.method, clients, accepted) if clients else next(iter(parts.values())).trained,
-        dict(sorted((client, why) for part in parts.values() for client, why in part.dropped.items())),
-        sum(part.bytes_up for part in parts.values()),
-        sum(part.bytes_down for part in parts.values()),
+        rounds.joined(job.method, clients, accepted) if clients else parts[0].trained,
+        dict(sorted((client, why) for part in parts for client, why in part.dropped.items())),
+        sum(part.bytes_up for part in parts),
+        sum(part.bytes_down for part in parts),
     )
 
 

@@ -12,9 +12,10 @@ from torch import nn
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, parts_of, unmixable
 from fedssd.core.engine import World
-from fedssd.core.mixed import Mixed
+from fedssd.core.mixed import MixedRounds
 from fedssd.core.net import Net, weights_of
 from fedssd.core.plan import Schedule
+from fedssd.core.round import Rounds
 from fedssd.core.tree import Tree
 from fedssd.data import auxiliary as auxiliary_set
 from fedssd.data.augment import Augmentation, pipeline, resized
@@ -31,14 +32,13 @@ from fedssd.simulation.fit import in_numbers_taken, refuse_tiny_clients, try_mod
 
 
 @dataclass(frozen=True)
-class Design:
+class Setup:
     """What a recipe and the kind of samples determine, without any sample: the same on every machine that builds it."""
 
     recipe: Recipe  # nothing left on auto but engine and device
     pipeline: Augmentation
     modules: dict[str, nn.Module]  # by their names; mostly there is one
-    nets: dict[str, Net]
-    net: Net | Mixed
+    rounds: Rounds
     method: Method
     schedule: Schedule
 
@@ -46,37 +46,32 @@ class Design:
     def dtype(self) -> torch.dtype:
         return torch.float64 if self.recipe.precision == "fp64" else torch.float32
 
-    def weights(self) -> dict[str, Tree]:
-        """The weights every model starts from, which follow from the seed."""
+    @property
+    def module(self) -> nn.Module:
+        """The model; where several differ, all of them by name in one."""
+        return next(iter(self.modules.values())) if len(self.modules) == 1 else nn.ModuleDict(self.modules)
+
+    def first_models(self) -> dict[str, Tree]:
+        """The weights that every model starts from, by its name; they follow from the seed."""
         seed = self.recipe.seed
         return {name: tree.cast(initial_weights(one, seed), self.dtype) for name, one in self.modules.items()}
 
 
 @dataclass(frozen=True)
-class Federation:
-    """One run, ready to start."""
+class Federation(Setup):
+    """One run, ready to start: what the recipe determines, and the samples."""
 
-    recipe: Recipe  # nothing left on auto but engine and device
     dataset: Dataset
     partition: Partition
     auxiliary: Auxiliary | None
-    pipeline: Augmentation
-    module: nn.Module  # where models differ, all of them by name in one
-    net: Net | Mixed
-    weights: Tree  # by model where models differ
-    method: Method
-    schedule: Schedule
+    models: dict[str, Tree]  # the weights that every model starts from, by its name
     batchable: bool  # whether the vectorised engine can run the model: under vmap
     notes: tuple[str, ...]
 
     @property
-    def dtype(self) -> torch.dtype:
-        return torch.float64 if self.recipe.precision == "fp64" else torch.float32
-
-    @property
-    def models(self) -> dict[str, Tree]:
-        """The initial weights of every model there is, by its name."""
-        return dict(self.weights) if isinstance(self.net, Mixed) else {self.recipe.model: self.weights}
+    def weights(self) -> Tree:
+        """What the first round starts from; by model where models differ."""
+        return self.rounds.together(self.models)
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -108,7 +103,7 @@ class Brought:
     elsewhere: bool = False  # the clients' samples are on machines of their own: the partition only counts the clients
 
 
-def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brought | None = None) -> Design:
+def set_up(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brought | None = None) -> Setup:
     """Build what needs no sample: names in place of ``auto``, augmentation, models, method and schedule."""
     brought = brought or Brought()
     recipe = _with_names(recipe, shape, brought)
@@ -116,55 +111,39 @@ def design(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brough
     shape = (shape[0], steps.resize, steps.resize) if steps.resize else shape
     method = build_method(recipe)
     modules = _modules(recipe, shape, classes, brought)
-    nets = {name: _net(module) for name, module in modules.items()}
-    net = _together(recipe, nets, method)
-    recipe = replace(recipe, partial_batch=_partial_batch(recipe, net))
+    rounds = _rounds(recipe, {name: _net(module) for name, module in modules.items()}, method)
+    recipe = replace(recipe, partial_batch=_partial_batch(recipe, rounds))
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
-    plan = Design(recipe, steps, modules, nets, net, method, schedule)
+    setup = Setup(recipe, steps, modules, rounds, method, schedule)
     for part in parts_of(method.local):
-        try_local(part, SampleForm(shape, classes, plan.dtype))
-    return plan
+        try_local(part, SampleForm(shape, classes, setup.dtype))
+    return setup
 
 
 def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     """Load, split and build; raises UserError with one line for whatever does not fit."""
     brought = brought or Brought()
     dataset = brought.dataset or load(recipe.data, recipe.label)
-    plan = design(recipe, dataset.shape, dataset.num_classes, brought)
-    recipe, steps, modules, nets, net, method = (
-        plan.recipe, plan.pipeline, plan.modules, plan.nets, plan.net, plan.method
-    )  # fmt: skip
+    setup = set_up(recipe, dataset.shape, dataset.num_classes, brought)
+    recipe, steps, nets, method = setup.recipe, setup.pipeline, setup.rounds.nets, setup.method
     if steps.resize:
         dataset = resized(dataset, steps.resize)
-    own_module = brought.module
-    weights = plan.weights() if own_module is None else {recipe.model: tree.cast(weights_of(own_module), plan.dtype)}
+    own_module, dtype = brought.module, setup.dtype
+    models = setup.first_models() if own_module is None else {recipe.model: tree.cast(weights_of(own_module), dtype)}
     dataset, given, numbers = in_numbers_taken(
-        [(nets[name], own) for name, own in weights.items()], dataset, brought.auxiliary, steps, plan.dtype
+        [(nets[name], own) for name, own in models.items()], dataset, brought.auxiliary, steps, dtype
     )
     brought = replace(brought, auxiliary=given)
-    partition, auxiliary, notes = _split(recipe, dataset, brought, steps, plan.dtype, method)
+    partition, auxiliary, notes = _split(recipe, dataset, brought, steps, dtype, method)
     if not brought.elsewhere:
-        refuse_tiny_clients(partition, net, recipe.batch)
-    for name, own in weights.items():
+        refuse_tiny_clients(partition, setup.rounds, recipe.batch)
+    for name, own in models.items():
         try_model(nets[name], own, dataset, steps)
         try_server(method.server, nets[name], own, dataset, steps)
-    first = next(iter(modules))
-    batchable = brought.module is None or try_training(nets[first], weights[first], dataset, steps)
-    alone = isinstance(net, Net)
-    return Federation(
-        recipe,
-        dataset,
-        partition,
-        auxiliary,
-        steps,
-        modules[first] if alone else nn.ModuleDict(modules),
-        net,
-        weights[first] if alone else weights,
-        method,
-        plan.schedule,
-        batchable,
-        (*numbers, *notes, *_warnings(method, recipe)),
-    )
+    batchable = own_module is None or try_training(nets[recipe.model], models[recipe.model], dataset, steps)
+    remarks = (*numbers, *notes, *_warnings(method, recipe))
+    return Federation(**vars(setup), dataset=dataset, partition=partition, auxiliary=auxiliary, models=models,
+                      batchable=batchable, notes=remarks)  # fmt: skip
 
 
 def load_for(recipe: Recipe) -> Dataset:
@@ -172,9 +151,9 @@ def load_for(recipe: Recipe) -> Dataset:
     dataset = load(recipe.data, recipe.label)
     if not dataset.whole:
         return dataset
-    plan = design(recipe, dataset.shape, dataset.num_classes)
-    models = [(plan.nets[name], own) for name, own in plan.weights().items()]
-    return in_numbers_taken(models, dataset, None, plan.pipeline, plan.dtype)[0]
+    setup = set_up(recipe, dataset.shape, dataset.num_classes)
+    models = [(setup.rounds.nets[name], own) for name, own in setup.first_models().items()]
+    return in_numbers_taken(models, dataset, None, setup.pipeline, setup.dtype)[0]
 
 
 def assemble_all(recipes: Sequence[Recipe], brought: Brought | None = None) -> list[Federation]:
@@ -195,7 +174,7 @@ def try_split(recipe: Recipe, like: Federation) -> None:
         auxiliary_mode=recipe.auxiliary_mode,
     )
     partition, _, _ = _split(recipe, like.dataset, Brought(), like.pipeline, like.dtype, like.method)
-    refuse_tiny_clients(partition, like.net, recipe.batch)
+    refuse_tiny_clients(partition, like.rounds, recipe.batch)
 
 
 def _with_names(recipe: Recipe, shape: tuple[int, ...], brought: Brought) -> Recipe:
@@ -216,8 +195,7 @@ def module_with(recipe: Recipe, weights: Tree | None, like: nn.Module | None = N
             dataset = load(recipe.data, recipe.label)
         except UserError as error:
             raise UserError(f"the model's form follows from its data: {error}") from None
-        modules = design(recipe, dataset.shape, dataset.num_classes).modules
-        like = next(iter(modules.values())) if len(modules) == 1 else nn.ModuleDict(modules)
+        like = set_up(recipe, dataset.shape, dataset.num_classes).module
     module = deepcopy(like).to_empty(device="cpu").eval()
     several = isinstance(module, nn.ModuleDict) and "params" not in weights
     pairs = [(module.get_submodule(name), own) for name, own in weights.items()] if several else [(module, weights)]
@@ -238,14 +216,15 @@ def _modules(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brou
     return {name: build_model(name, shape, classes, head) for name in model_names(recipe)}
 
 
-def _together(recipe: Recipe, nets: dict[str, Net], method: Method) -> Net | Mixed:
-    """The one net, or all of them and who holds which; refused where the method cannot do with several."""
+def _rounds(recipe: Recipe, nets: dict[str, Net], method: Method) -> Rounds:
+    """Rounds of the one model, or of all and who holds which; refused where the method cannot do with several."""
     if len(nets) == 1:
-        return next(iter(nets.values()))
+        ((name, net),) = nets.items()
+        return Rounds(net, name)
     reason = unmixable(method.local, method.server)
     if reason:
         raise UserError(f"model names {len(nets)} models ({recipe.model}): {reason}")
-    return Mixed(nets, model_names(recipe))
+    return MixedRounds(nets, model_names(recipe))
 
 
 def _net(module: nn.Module) -> Net:
@@ -255,11 +234,11 @@ def _net(module: nn.Module) -> Net:
         raise UserError(str(error)) from None
 
 
-def _partial_batch(recipe: Recipe, net: Net | Mixed) -> str:
-    if recipe.partial_batch == "keep" and net.has_batch_norm:
+def _partial_batch(recipe: Recipe, rounds: Rounds) -> str:
+    if recipe.partial_batch == "keep" and rounds.has_batch_norm:
         raise UserError("partial_batch = keep does not go with batch norm: its statistics need full batches; use drop")
     if recipe.partial_batch == "auto":
-        return "drop" if net.has_batch_norm else "keep"
+        return "drop" if rounds.has_batch_norm else "keep"
     return recipe.partial_batch
 
 

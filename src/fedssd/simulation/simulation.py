@@ -14,11 +14,9 @@ from torch import Tensor
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, ServerState
-from fedssd.core.engine import Engine, Evaluation, Job
-from fedssd.core.evaluation import evaluate_round
-from fedssd.core.mixed import Mixed
+from fedssd.core.engine import Engine, Evaluation, Job, Trained
 from fedssd.core.randomness import sample_cohort
-from fedssd.core.round import ClientStore, Trained, close_round, first_memory, first_state, new_store, open_round
+from fedssd.core.round import ClientStore
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
 from fedssd.recipe import Recipe
@@ -76,11 +74,7 @@ class Run:
         """The global model; where no weights are shared, every client's own, stacked."""
         if self.federation.method.local.shares_weights:
             return self.state.weights
-        everybody = list(range(len(self.rows)))
-        if isinstance(self.federation.net, Mixed):
-            first = {name: {"model": own} for name, own in self.state.weights.items()}
-            return {name: own["model"] for name, own in self.store.get(everybody, first).items()}
-        return self.store.get(everybody, {"model": self.state.weights})["model"]
+        return self.federation.rounds.own_models(self.store, self.state, len(self.rows))
 
     def result(self) -> Result:
         recipe, weights = self.federation.recipe, self.weights()
@@ -114,17 +108,17 @@ def start(federation: Federation, folder: RunFolder | None, device: torch.device
     weights = tree.map_tree(lambda w: w.to(device), federation.weights)
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
-    state = first_state(federation.method, weights, federation.net)
-    return Run(federation, state, new_store(len(rows), federation.net), rows, auxiliary, folder)
+    state = federation.rounds.first_state(federation.method, weights)
+    return Run(federation, state, federation.rounds.new_store(len(rows)), rows, auxiliary, folder)
 
 
 def open_job(run: Run) -> Job:
     """Who takes part in the next round, and what they are sent."""
     federation, method = run.federation, run.method_now()
-    sent = open_round(federation.net, method, run.state, run.auxiliary)
+    sent = federation.rounds.open(method, run.state, run.auxiliary)
     recipe = federation.recipe
     clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
-    memories = run.store.get(clients, first_memory(method, run.state, sent, federation.net))
+    memories = run.store.get(clients, federation.rounds.first_memory(method, run.state, sent))
     public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
     rows = [run.rows[client] for client in clients]
     steady = len(clients) == len(run.rows)
@@ -133,10 +127,16 @@ def open_job(run: Run) -> Job:
 
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     """What the round comes to at the server, and what the accepted clients will remember of it."""
-    net, population = run.federation.net, len(run.rows)
-    received = receive(run.federation.recipe, net, job, trained, population)
-    state = close_round(net, job.method, run.state, received.trained, population, run.auxiliary, received.clients)
-    return Closed(state, received, job.sent, trained)
+    federation = run.federation
+    received = receive(federation.recipe, federation.rounds, job, trained, len(run.rows))
+    return close_received(run, job, received)._replace(trained=trained)
+
+
+def close_received(run: Run, job: Job, received: Received) -> Closed:
+    """The same, of replies that the guard has seen."""
+    clients, trained = received.clients, received.trained
+    state = run.federation.rounds.close(job.method, run.state, trained, len(run.rows), run.auxiliary, clients)
+    return Closed(state, received, job.sent)
 
 
 def evaluate_closed(
@@ -147,7 +147,7 @@ def evaluate_closed(
     if now % recipe.evaluate_every and now < recipe.rounds:
         return [None] * len(closed)
     weights, population = [one.state.weights for one in closed], len(federation.partition.clients)
-    return evaluate_round(engine, federation.net, weights, jobs, trained, population, recipe.evaluate_local)
+    return federation.rounds.evaluate(engine, weights, jobs, trained, population, recipe.evaluate_local)
 
 
 class Clock:
@@ -257,14 +257,6 @@ class Simulation:
 
 def engine_for(federation: Federation, machine: Machine, notice: Callable[[str], None]) -> Engine:
     """The engine that a run's machine settled on."""
-    recipe = federation.recipe
-    return build_engine(
-        machine.engine,
-        federation.net,
-        federation.world(torch.device(machine.device)),
-        federation.schedule,
-        recipe.precision,
-        machine.width,
-        notice,
-        kernels=recipe.kernels == "on",
-    )
+    recipe, world = federation.recipe, federation.world(torch.device(machine.device))
+    parts = world, federation.schedule, recipe.precision, machine.width, notice, recipe.kernels == "on"
+    return federation.rounds.engine(lambda net: build_engine(machine.engine, net, *parts))

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from fedssd.core import tree
 from fedssd.core.engine import Engine, World
-from fedssd.core.mixed import Mixed
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine, pick_device, pick_engine
@@ -47,7 +46,7 @@ def replay(folder: Path, rounds: int | None = None, listen: Listener = ignore) -
     if rounds is not None:
         recipe = replace(recipe, rounds=min(rounds, recipe.rounds))
     federation = assemble(recipe)
-    if not federation.method.local.shares_weights or isinstance(federation.net, Mixed):
+    if not federation.method.local.shares_weights or len(federation.rounds.nets) > 1:
         raise UserError(f"the theorem speaks of one global model, and the run in {folder} has none: take another run")
     measured = []
     for done, one in enumerate(_rounds(federation, _recorded_engine(folder)), 1):
@@ -93,9 +92,8 @@ def _engine(federation: Federation, world: World, recorded: str | None) -> Engin
     recipe, sample = federation.recipe, federation.dataset.x_train[0].numel()
     wanted = recorded or recipe.engine
     name, _ = pick_engine(wanted, world.device, federation.weights, sample, cohort_size(federation), 1)
-    return build_engine(
-        name, federation.net, world, federation.schedule, recipe.precision, recipe.width, lambda text: None
-    )
+    parts = world, federation.schedule, recipe.precision, recipe.width
+    return federation.rounds.engine(lambda net: build_engine(name, net, *parts, lambda text: None))
 
 
 def _train(run: Run, engine: Engine) -> Received:
@@ -111,8 +109,8 @@ def _train(run: Run, engine: Engine) -> Received:
 
 def _measure(run: Run, world: World, weights: Tree, received: Received) -> RoundMeasure:
     """Buffers stay those of the model sent down, except in the loss after the round."""
-    net, sent, now = run.federation.net, flat(weights), run.state.weights
-    assert isinstance(net, Net)
+    (net,) = run.federation.rounds.nets.values()
+    sent, now = flat(weights), run.state.weights
     local = [flat(tree.row(received.trained.local, place)) for place in range(len(received.clients))]
     objectives = objectives_of(net, weights, world, run.rows)
     loss = global_loss(objectives, sent)

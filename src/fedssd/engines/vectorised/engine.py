@@ -10,10 +10,9 @@ import torch
 
 from fedssd.core import tree
 from fedssd.core.contract import Work
-from fedssd.core.engine import Evaluation, Job, World
+from fedssd.core.engine import Evaluation, Job, Trained, World
 from fedssd.core.net import Net
 from fedssd.core.plan import Plan, Schedule
-from fedssd.core.round import Trained
 from fedssd.core.tree import Tree
 from fedssd.data.augment import Augmentation
 from fedssd.engines.kernels import available, too_large
