@@ -27,6 +27,7 @@ COMMANDS = {
     "run": Command("fedssd.cli.run", "train one method and record every round"),
     "compare": Command("fedssd.cli.compare", "train several methods over several seeds and print a table"),
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
+    "tune": Command("fedssd.cli.tune", "choose each method's strength on some seeds and compare on others"),
     "resume": Command("fedssd.cli.resume", "go on with a run, a comparison or a sweep where it stopped"),
     "reproduce": Command("fedssd.cli.reproduce", "the paper's tables and figures, ours beside the published"),
     "bench": Command("fedssd.cli.bench", "your own method against committed results, on the same splits and seeds"),

@@ -1,0 +1,103 @@
+"""``fedssd tune``: as many values for every method, chosen on some seeds and reported on others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fedssd.cli import flags, output
+from fedssd.cli.compare import seed_list, whole
+from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.progress import listening
+from fedssd.cli.run import opened, setting
+from fedssd.cli.sweep import parse_grid
+
+if TYPE_CHECKING:
+    from fedssd.sweeps.tune import Tuned
+
+TUNING = "100,101,102"
+METHODS = "fedavg,fedprox,fedssd"
+EXAMPLES = examples(
+    "fedssd tune --methods fedavg,fedprox,fedssd             five strengths each around its default",
+    "fedssd tune --methods fedavg,fedprox --grid fedprox.mu=0.001,0.01,0.1",
+    "fedssd tune --grid lr=0.01,0.03 --seeds 10,11,12        a rate for all methods, too",
+)
+
+
+def register(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "tune",
+        usage="fedssd tune [flags]",
+        description="Try as many values for every method on tuning seeds, and compare the best on others.\n"
+        f"{flags.RECIPE_NOTE}",
+        epilog=EXAMPLES,
+        add_help=False,
+    )
+    group = parser.add_argument_group("tuning")
+    group.add_argument("--methods", default=METHODS, metavar="A,B", help="what to compare (default: %(default)s)")
+    group.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=A,B",
+        help="values of a method's option, or of a key for all methods; may be repeated (default: five strengths each)",
+    )
+    group.add_argument("--tuning-seeds", default=TUNING, metavar="N,N", help="seeds that choose (default: %(default)s)")
+    group.add_argument("--seeds", default="0,1,2", metavar="N,N", help="seeds that are reported (default: %(default)s)")
+    group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
+    flags.add_recipe_flags(parser, leave_out=("method", "seed"))
+    flags.add_output_flags(parser, "runs/tune-<data>")
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Tune what the command line names."""
+    from fedssd.recipe import load_recipe
+    from fedssd.reports.comparison import tabulate
+    from fedssd.sweeps.tune import grids, tune
+
+    methods = [name.strip() for name in args.methods.split(",") if name.strip()]
+    tuning, seeds = seed_list("tune", args.tuning_seeds), seed_list("tune", args.seeds)
+    if not methods or not tuning or not seeds:
+        raise UsageError("fedssd tune: expected at least one of --methods, --tuning-seeds and --seeds each")
+    workers = whole("tune", "--workers", args.workers)
+    given = flags.overrides(args, "tune")
+    source, remark = flags.recipe_source(args, given)
+    recipe = load_recipe(source, given, methods)
+    cells = grids(methods, recipe, parse_grid(args.grid) if args.grid else {})
+    out = (output.resumable if args.resume else output.choose)(args.out, "tune", recipe.data)
+    count = sum(len(found) for found in cells.values() if len(found) > 1)
+    opening = f"{output.many(count, 'cell')} × {output.many(len(tuning), 'tuning seed')} on {setting(recipe)}"
+    try:
+        with listening(args.quiet, opened(opening, recipe, remark)) as listen:
+            found = tune(recipe, cells, tuning, seeds, out, workers, listen)
+    except KeyboardInterrupt as error:
+        raise output.interrupted(error, out) from None
+    table = tabulate(found.results)
+    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
+    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
+    (out / "tuned.json").write_text(json.dumps(facts(found), indent=2) + "\n", encoding="utf-8")
+    if args.json:
+        print(json.dumps({"folder": str(out), **facts(found)}))
+        return 0
+    for method, values in found.chosen.items():
+        tried = sum(one.method == method for one in found.tried)
+        words = ", ".join(f"{key}={value}" for key, value in values.items())
+        print(f"{method}: {words}, the best of {tried}" if tried else f"{method}: nothing to tune")
+    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    print(f"chosen on seeds {args.tuning_seeds}, reported on {args.seeds}")
+    print(f"results: {out}/ (tuned.json, table.md, table.csv, a folder for each run)")
+    return 0
+
+
+def facts(found: Tuned) -> dict[str, Any]:
+    """All that was tried and chosen, as JSON holds it."""
+    return {
+        "chosen": found.chosen,
+        "tried": [one._asdict() for one in found.tried],
+        "runs": [one.summary.to_json() for one in found.results],
+    }
