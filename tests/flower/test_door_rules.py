@@ -16,6 +16,7 @@ from signing import Key, without
 from fedssd.flower import door, relay
 from fedssd.flower.door import FLEET, OBJECT, SMALL, Door
 from fedssd.flower.enrolment import FILE, Enrolled, Enrolment, revoke, write_enrolment
+from fedssd.flower.journal import Sparing
 from fedssd.flower.listener import Scope
 
 PULL, PUSH, OBJECTS = (f"/v1/fleet/{name}" for name in ("pull-messages", "push-messages", "push-object"))
@@ -41,7 +42,10 @@ class House:
         write_enrolment(self.file, [Enrolled(0, OURS.line), Enrolled(1, THEIRS.line)])
         self.behind, self.told = Upstream(), list[str]()
         enrolment = Enrolment(self.file, self.told.append)
-        self.door = Door(enrolment, self.behind, lambda what, facts: self.told.append(f"{what} {facts}"), reply)  # type: ignore[arg-type]
+        self.door = Door(enrolment, self.behind, Sparing(self._note), reply)  # type: ignore[arg-type]
+
+    def _note(self, what: str, **facts: Any) -> None:
+        self.told.append(f"{what} {facts}")
 
     def ask(self, path: str, headers: Any = None, content: Any = b"", method: str = "POST") -> int:
         """The status of one request."""

@@ -50,8 +50,8 @@ def test_who_takes_another_s_number_locks_nobody_out(tmp_path: Path, capsys: pyt
     liar = lab.node(0)
     lab.grid.nodes[liar].context.node_config["partition-id"] = 1
     (line,) = lab.run(min_nodes=2).rounds
-    assert list(line["local"]["acc"]) == ["1", "2"]
-    assert line["dropped"] == {"0": "not connected"}
+    assert list(line.client_accuracy) == [1, 2]
+    assert line.dropped == {0: "not connected"}
     assert (
         f"node {liar} cannot take part: it calls itself client 1, and its key is client 0's" in capsys.readouterr().out
     )
@@ -61,7 +61,7 @@ def test_a_key_that_is_not_enrolled_takes_no_part(tmp_path: Path, capsys: pytest
     lab = KeyedLab(tmp_path, method="fedavg", rounds=1)
     lab.keys[lab.node(2)] = Key()
     (line,) = lab.run(min_nodes=2).rounds
-    assert list(line["local"]["acc"]) == ["0", "1"]
+    assert list(line.client_accuracy) == [0, 1]
     assert capsys.readouterr().out.count("its key is not enrolled") == 1
 
 
@@ -86,9 +86,9 @@ def test_a_revoked_client_is_out_at_once_and_the_run_goes_on(tmp_path: Path) -> 
     lab = KeyedLab(tmp_path, method="fedavg", rounds=3)
     revoked_in(lab, 2, 1)
     first, second, third = lab.run().rounds
-    assert first["dropped"] == {}
-    assert second["dropped"] == {"1": "its key is revoked"}
-    assert third["dropped"] == {"1": "its key is revoked"}
+    assert first.dropped == {}
+    assert second.dropped == {1: "its key is revoked"}
+    assert third.dropped == {1: "its key is revoked"}
     asked = [lab.client(one.metadata.dst_node_id) for one in lab.grid.sent if one.metadata.group_id == "3"]
     assert asked == [0, 2]
 
@@ -105,7 +105,7 @@ def test_a_rotated_key_goes_on_as_the_same_client(tmp_path: Path) -> None:
 
     lab.grid.tamper = tamper
     lines = lab.run().rounds
-    assert [list(line["local"]["acc"]) for line in lines] == [["0", "1", "2"]] * 3
+    assert [list(line.client_accuracy) for line in lines] == [[0, 1, 2]] * 3
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_samples_are_those_agreed_on(
     write_enrolment(lab.enrolment, entries + others)
     lab.spoil(1, 0, lambda greeting: with_metric(greeting, "num-examples", claimed))
     (line,) = lab.run(min_nodes=2).rounds
-    assert list(line["local"]["acc"]) == ["0", "2"]
+    assert list(line.client_accuracy) == [0, 2]
     assert why in capsys.readouterr().out
 
 
 def test_samples_do_not_change_in_a_run(tmp_path: Path) -> None:
     lab = KeyedLab(tmp_path, method="fedavg", rounds=2)
     lab.spoil(1, 2, lambda reply: with_metric(reply, "num-examples", 700))
-    assert "it claims 700 samples, and" in lab.run().rounds[1]["dropped"]["1"]
+    assert "it claims 700 samples, and" in lab.run().rounds[1].dropped[1]

@@ -22,6 +22,7 @@ from signing import Key
 
 from fedssd.flower.door import Door
 from fedssd.flower.enrolment import FILE, Enrolled, Enrolment, write_enrolment
+from fedssd.flower.journal import Sparing
 from fedssd.flower.relay import Relay
 
 PUSH = "/v1/fleet/push-messages"
@@ -75,7 +76,7 @@ def behind(superlink: SuperLink, folder: Path) -> Door:
     write_enrolment(folder / FILE, [Enrolled(0, OURS.line), Enrolled(1, THEIRS.line)])
     relay = Relay.__new__(Relay)
     relay._client = httpx.AsyncClient(transport=httpx.ASGITransport(superlink.app), base_url="https://superlink")
-    return Door(Enrolment(folder / FILE), relay, lambda what, facts: None)
+    return Door(Enrolment(folder / FILE), relay, Sparing(lambda what, **facts: None))
 
 
 def test_flower_takes_a_reply_in_another_s_name(superlink: SuperLink) -> None:

@@ -1,4 +1,4 @@
-"""``fedssd federation keygen|enrol|revoke|rotate|list``: whose key is whose."""
+"""``fedssd federation keygen|enrol|revoke|rotate|list|journal``: whose key is whose, and what was done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from fedssd.cli.parser import a_path
 from fedssd.errors import UserError
 
-ACTIONS = "keygen|enrol|revoke|rotate|list"
+ACTIONS = "keygen|enrol|revoke|rotate|list|journal"
 SOON = 30  # days a certificate has left when a warning begins
 
 
@@ -37,6 +37,11 @@ def register(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("list", help="who is enrolled, and how long the server's certificate holds")
     _add_keys(action)
     action.set_defaults(main=_list)
+    action = actions.add_parser("journal", help="check that no line of a journal was changed or is gone")
+    action.add_argument("what", choices=["verify"], help="what to do")
+    action.add_argument("keys", type=a_path, metavar="DIR", help="the folder of keys, or a node's state")
+    action.add_argument("--head", metavar="HASH", help="a hash that was noted earlier, which a line must have")
+    action.set_defaults(main=_journal)
 
 
 def _add_keys(action: argparse.ArgumentParser) -> None:
@@ -61,6 +66,7 @@ def _enrol(args: argparse.Namespace) -> int:
     from fedssd.flower.enrolment import enrol, read_public
 
     new = enrol(_file(args), read_public(args.public), args.client, args.samples)
+    _note(args, "enrolled", client=new.client, key=new.fingerprint, samples=new.samples)
     print(f"client {new.client}: {new.fingerprint}")
     print(
         "if that is not what the node's owner reads to you, revoke it: "
@@ -72,7 +78,9 @@ def _enrol(args: argparse.Namespace) -> int:
 def _revoke(args: argparse.Namespace) -> int:
     from fedssd.flower.enrolment import revoke
 
-    print(f"client {args.client} is out: {revoke(_file(args), args.client).fingerprint}")
+    ended = revoke(_file(args), args.client)
+    _note(args, "revoked", client=args.client, key=ended.fingerprint)
+    print(f"client {args.client} is out: {ended.fingerprint}")
     return 0
 
 
@@ -80,6 +88,7 @@ def _rotate(args: argparse.Namespace) -> int:
     from fedssd.flower.enrolment import read_public, rotate
 
     old, new = rotate(_file(args), args.client, read_public(args.public))
+    _note(args, "rotated", client=args.client, key=new.fingerprint, old=old.fingerprint)
     print(f"client {args.client}: {new.fingerprint} in place of {old.fingerprint}")
     return _tell_superlink(args.keys, new.key)
 
@@ -114,6 +123,20 @@ def _list(args: argparse.Namespace) -> int:
     warning = " SOON: renew it with `fedssd federation certs --renew`" if days <= SOON else ""
     print(f"the server's certificate holds until {last:%Y-%m-%d}, {days} days{warning}")
     return 0
+
+
+def _journal(args: argparse.Namespace) -> int:
+    from fedssd.flower.journal import FILE, verify
+
+    found = verify(args.keys / FILE, args.head)
+    print(f"{found.lines} lines fit each other; the last has the hash {found.head}")
+    return 0
+
+
+def _note(args: argparse.Namespace, what: str, **facts: str | int | None) -> None:
+    from fedssd.flower.journal import Journal
+
+    Journal(args.keys, "operator", print).add(what, **facts)
 
 
 def _file(args: argparse.Namespace) -> Path:

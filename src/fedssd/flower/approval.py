@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fedssd.errors import UserError
 from fedssd.flower.command import environment, program
+from fedssd.flower.journal import Journal, Sparing
 
 FILE = "approved.json"
 RECIPE = "recipe.toml"
@@ -84,6 +85,7 @@ def approve(state: Path, content: bytes) -> str:
             os.replace(aside, state / FILE)
         except OSError as error:
             raise UserError(f"cannot write {state / FILE}: {error.strerror}") from None
+        Journal(state, "owner").add("approved", code=name)
     return name
 
 
@@ -105,6 +107,7 @@ class Gate:
 
     def __init__(self, state: Path, tell: Callable[[str], None]) -> None:
         self._state, self._tell = state, tell
+        self._journal = Sparing(Journal(state, "node", tell).add)
 
     def passes(self, content: bytes) -> bool:
         """Return whether an app is approved; one that is not waits in a file."""
@@ -120,5 +123,6 @@ class Gate:
             waiting.mkdir(parents=True, mode=0o700)
             (waiting / f"{name}.fab").write_bytes(content)
         how = f"fedssd federation approve {waiting / name}.fab --state {self._state}"
+        self._journal.add("code is not approved", (name,), code=name)
         self._tell(f"the server sends code that is not approved, {name}: {how}")
         return False

@@ -14,7 +14,7 @@ import base64
 import collections
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedssd.errors import UserError
 from fedssd.flower.enrolment import Enrolled, Enrolment
+from fedssd.flower.journal import Fact, Journal, Sparing
 from fedssd.flower.listener import PER_ADDRESS, Listening, Receive, Scope, Send, serve
 from fedssd.flower.relay import RefusedError, Relay, answer, read_body, refuse
 from fedssd.flower.wire import DecodeError, PushMessagesRequest
@@ -41,9 +42,6 @@ REPLY = 1 << 30  # bytes of objects a node may push with one message, where noth
 RATE, BURST = 200.0, 2000.0  # requests a second, and how many may come at once; a node with a small CNN makes 25
 MESSAGES, MESSAGES_AT_ONCE = 1.0, 20.0  # of them pushing messages, each of which makes rows in a database
 AT_ONCE = 8  # requests of one client that are worked on; a node makes three
-
-Facts = dict[str, str | int]
-Tell = Callable[[str, Facts], None]
 
 
 @dataclass
@@ -84,12 +82,12 @@ class Door:
     Args:
         enrolment: Who may come in.
         relay: The way to the SuperLink.
-        tell: Hears of every refusal, and of every client that comes for the first time.
+        journal: Where refusals go, and who came in.
         reply: How many bytes of objects a node may push with one message.
     """
 
-    def __init__(self, enrolment: Enrolment, relay: Relay, tell: Tell, reply: int = REPLY) -> None:
-        self._enrolment, self._relay, self._tell, self._reply = enrolment, relay, tell, reply
+    def __init__(self, enrolment: Enrolment, relay: Relay, journal: Sparing, reply: int = REPLY) -> None:
+        self._enrolment, self._relay, self._journal, self._reply = enrolment, relay, journal, reply
         self._guests: dict[int, _Guest] = collections.defaultdict(_Guest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,17 +102,16 @@ class Door:
             most = _longest_body(scope)
             self._bound(guest, scope["raw_path"])
             if new:
-                self._tell("client came in", {"client": who.client, "address": _address(scope)})
+                self._journal.add("came in", (who.client,), client=who.client, address=_address(scope))
             async with guest.places:
                 body = await read_body(receive, most)
                 self._check(guest, scope["raw_path"], body)
                 status, headers, content = await self._relay.ask(scope, body)
                 await answer(send, status, headers, content)
         except RefusedError as error:
-            facts: Facts = {"status": error.status, "why": str(error), "address": _address(scope)}
-            if who is not None:
-                facts["client"] = who.client
-            self._tell("refused", facts)
+            client, address = None if who is None else who.client, _address(scope)
+            kind = (error.status, address, client)
+            self._journal.add("refused", kind, status=error.status, why=str(error), address=address, client=client)
             await refuse(send, error.status)
 
     def _who(self, scope: Scope) -> Enrolled:
@@ -204,13 +201,20 @@ def main(words: Sequence[str]) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args(words)
 
-    def say(what: str, facts: Facts) -> None:
-        print(what, *(f"{name}={value}" for name, value in facts.items()), flush=True)
+    def say(text: str) -> None:
+        print(text, flush=True)
 
-    enrolment = Enrolment(args.enrolment, lambda text: say(text, {}))
-    door = Door(enrolment, Relay(f"https://{args.superlink}", args.authority), say, args.reply)
-    where = Listening(args.host, args.port, args.certificate, args.key, args.per_address)
-    serve(door, where, lambda text: say(text, {}))
+    journal = Journal(args.enrolment.parent, "door", say)
+
+    def note(what: str, **facts: Fact) -> None:
+        say(f"{what}: {', '.join(f'{name} {value}' for name, value in facts.items() if value is not None)}")
+        journal.add(what, **facts)
+
+    tell = journal.also(say)
+    door = Door(
+        Enrolment(args.enrolment, tell), Relay(f"https://{args.superlink}", args.authority), Sparing(note), args.reply
+    )
+    serve(door, Listening(args.host, args.port, args.certificate, args.key, args.per_address), tell)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from fedssd.engines import ReferenceEngine, pick_device
 from fedssd.errors import UserError
 from fedssd.flower.enrolment import VARIABLE, Enrolment
 from fedssd.flower.grid import PromptGrid
+from fedssd.flower.journal import Journal
 from fedssd.flower.library import ArrayRecord, Context, Grid, MetricRecord, ServerApp, Strategy
 from fedssd.flower.messages import NEVER, Reply, arrays_of, tree_of
 from fedssd.flower.rehearsal import rehearse
@@ -40,6 +41,7 @@ from fedssd.simulation.setup import Brought, Federation, assemble
 from fedssd.simulation.simulation import Clock, Closed, Run, close_received, evaluate_closed, open_job, start
 
 REPORT = "report.html"
+Tell = Callable[[str], None]
 Wrap = Callable[[FederatedStrategy], Strategy]  # a strategy around ours, such as Flower's for differential privacy
 
 
@@ -183,7 +185,7 @@ def _on(device: torch.device, reply: Reply) -> Reply:
 
 
 def strategy_for(
-    served: ServedRun, samples: ServerSamples, settings: Settings, enrolment: Enrolment | None = None
+    served: ServedRun, samples: ServerSamples, settings: Settings, enrolment: Enrolment | None, tell: Tell
 ) -> FederatedStrategy:
     """The Flower strategy of a run."""
     federation = served.run.federation
@@ -204,7 +206,7 @@ def strategy_for(
         like=served.like,
         weights=served.run.state.weights,
         rules=rules,
-        tell=say,
+        tell=tell,
         accepted=served.accepted,
         round=served.run.state.round,
         enrolment=enrolment,
@@ -219,6 +221,7 @@ def serve(
     out: Path | None,
     wrap: Wrap | None = None,
     enrolment: Enrolment | None = None,
+    tell: Tell | None = None,
 ) -> Run:
     """A whole run over the grid's nodes, or the rest of one."""
     federation = build(recipe, samples)
@@ -232,7 +235,7 @@ def serve(
             say(f"all {recipe.rounds} rounds are done already")
         elif served.run.state.round:
             say(f"going on after round {served.run.state.round}")
-        ours = strategy_for(served, samples, settings, enrolment)
+        ours = strategy_for(served, samples, settings, enrolment, tell or say)
         try:
             with using_threads(machine.threads):
                 timeout = settings.round_timeout
@@ -311,8 +314,14 @@ def server_app(recipe: Path, wrap: Wrap | None = None) -> ServerApp:
         if not settings.server_data:
             say(f"run-config server-data is empty: the server has its share of the recipe's {chosen.data}")
         own = os.environ.get(VARIABLE)  # set by `federation serve` and `up`, not by whoever starts a run
-        enrolment = Enrolment(Path(own), say) if own else None
-        serve(grid, chosen, server_samples(settings, chosen), settings, _place(settings), wrap, enrolment)
+        samples, place = server_samples(settings, chosen), _place(settings)
+        if own is None:
+            serve(grid, chosen, samples, settings, place, wrap)
+            return
+        journal = Journal(Path(own).parent, "server", say)
+        tell = journal.also(say)
+        with journal.noting_a_run(place, recipe=chosen.hash):
+            serve(grid, chosen, samples, settings, place, wrap, Enrolment(Path(own), tell), tell)
 
     return app
 
