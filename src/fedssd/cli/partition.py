@@ -68,6 +68,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _facts(partition: Partition, dataset: Dataset, taken: int, notes: list[str]) -> dict[str, Any]:
+    from fedssd.data.partition import label_distance
+
+    counts = partition.counts(dataset.y_train, dataset.num_classes)
     return {
         "data": dataset.name,
         "fingerprint": dataset.fingerprint,
@@ -76,7 +79,8 @@ def _facts(partition: Partition, dataset: Dataset, taken: int, notes: list[str])
         "hash": partition.hash,
         "classes": list(dataset.classes),
         "sizes": partition.sizes,
-        "counts": partition.counts(dataset.y_train, dataset.num_classes).tolist(),
+        "counts": counts.tolist(),
+        "label_distance": label_distance(counts)._asdict(),
         "auxiliary": taken,
         "notes": notes,
     }

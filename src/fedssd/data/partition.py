@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,38 @@ Labels = np.ndarray[Any, np.dtype[np.int64]]
 SPECS = ("iid", "dirichlet:δ", "dirichlet-plain:δ", "classes:k")
 MINIMUM = 10  # samples of the smallest client under a Dirichlet split, as in MOON and NIID-Bench
 TRIES = 10_000
+
+
+class Distance(NamedTuple):
+    """How far clients' labels are from all labels: 0 where every client has the mix of all, at most 1."""
+
+    hellinger: float
+    jensen_shannon: float  # to the base 2; the distance, which is the root of the divergence
+
+
+def label_distance(counts: Tensor) -> Distance:
+    """Return the mean distance of the clients' label distributions to that of all clients together.
+
+    Args:
+        counts: how many samples of each class each client holds, [clients, classes]
+
+    Example:
+        >>> label_distance(torch.tensor([[5, 5], [1, 1]]))
+        Distance(hellinger=0.0, jensen_shannon=0.0)
+    """
+    held = counts[counts.sum(1) > 0].to(torch.float64)
+    if not len(held):
+        return Distance(0.0, 0.0)
+    own, all_ = held / held.sum(1, keepdim=True), held.sum(0) / held.sum()
+    hellinger = ((own.sqrt() - all_.sqrt()).square().sum(1) / 2).sqrt()
+    middle = (own + all_) / 2
+    divergence = (_divergence(own, middle) + _divergence(all_.expand_as(own), middle)) / 2
+    return Distance(float(hellinger.mean()), float(divergence.clamp(min=0).sqrt().mean()))
+
+
+def _divergence(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p ‖ q) in bits, row by row."""
+    return torch.xlogy(p, p / q.clamp(min=torch.finfo(q.dtype).tiny)).sum(1) / math.log(2)
 
 
 @dataclass(frozen=True)

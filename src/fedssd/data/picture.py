@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedssd.data.partition import Partition
+from fedssd.data.partition import Partition, label_distance
 
 BARS = "▁▂▃▄▅▆▇█"
 NOTHING = "·"
@@ -26,7 +26,11 @@ def picture(partition: Partition, labels: Tensor, class_names: Sequence[str]) ->
         shown.append(f"… and {len(table) - len(shown)} more clients")
     sizes = sorted(partition.sizes)
     foot = f"samples a client: smallest {sizes[0]}, median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
-    return "\n".join([title, *shown, foot])
+    far = label_distance(counts)
+    mix = (
+        f"labels, mean distance to all clients': Hellinger {far.hellinger:.2f}, Jensen-Shannon {far.jensen_shannon:.2f}"
+    )
+    return "\n".join([title, *shown, foot, mix])
 
 
 def bar(value: int, largest: int) -> str:

@@ -12,6 +12,9 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+import torch
+
+from fedssd.data.partition import label_distance
 from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
 from fedssd.reports.comparison import percent, tabulate
 from fedssd.reports.grouping import halves_of, head_of, pair_name
@@ -105,10 +108,21 @@ def facts(setting: Setting) -> list[list[str]]:
     return [
         ["data", str(task["data"])],
         ["split", f"{task['partition']}{split}"],
+        *([["labels", f"mean distance to all clients' {far}"]] if (far := _far(setting.records)) else []),
         ["clients", clients],
         ["rounds", rounds],
         ["model", _models(setting)],
     ]
+
+
+def _far(records: Sequence[Result]) -> str:
+    """How non-IID the splits are, as a mean over them; empty where runs do not say who holds what."""
+    counts = {one.provenance["split_hash"]: one.provenance["counts"] for one in records if "counts" in one.provenance}
+    if not counts:
+        return ""
+    found = [label_distance(torch.tensor(one)) for one in counts.values()]
+    hellinger, shannon = fmean(one.hellinger for one in found), fmean(one.jensen_shannon for one in found)
+    return f"Hellinger {hellinger:.2f}, Jensen-Shannon {shannon:.2f}"
 
 
 def _models(setting: Setting) -> str:
