@@ -197,7 +197,7 @@ def test_the_picture_fits_in_a_hundred_columns(classes: int) -> None:
     text = picture(partition, labels, [f"a long class name {k}" for k in range(classes)])
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    assert len(lines) == 13  # title, heading, ten clients, foot
+    assert len(lines) == 14  # title, heading, ten clients, their sizes and labels
     assert partition.hash in lines[0]
     assert all(str(size) in line for size, line in zip(partition.sizes, lines[2:12], strict=True))
 
