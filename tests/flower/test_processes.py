@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -54,6 +56,26 @@ def test_a_program_ends_with_what_it_started(hard: bool, tmp_path: Path) -> None
     assert processes.stop("parent", hard=hard) == ["parent"]
     assert not alive(child)
     assert processes.running() == []
+
+
+@needs_proc
+@pytest.mark.parametrize("own", [False, True])
+def test_what_a_killed_program_has_left_is_ended(own: bool, tmp_path: Path) -> None:
+    """The app of a SuperExec that was killed, say: it is in the dead one's session, or in one of its own."""
+    processes = Processes(tmp_path)
+    child_of_its_own = f"subprocess.Popen(['sleep', '60'], start_new_session={own})"
+    script = f"import subprocess; p = {child_of_its_own}; print(p.pid, flush=True)"
+    processes.start("superexec", [sys.executable, "-c", f"{script}; p.wait()"], dict(os.environ), tmp_path)
+    processes.wait_until("superexec", lambda: processes.log("superexec").endswith("\n"))
+    child, leader = int(processes.log("superexec")), int(processes.known()["superexec"]["pid"])
+    os.kill(leader, signal.SIGKILL)
+    while alive(leader):
+        time.sleep(0.01)
+    assert processes.running() == []
+    assert Processes(tmp_path / "elsewhere").end_all() == []
+    assert alive(child)
+    assert Processes(tmp_path).end_all() == ["superexec"]
+    assert not alive(child)
 
 
 @needs_proc

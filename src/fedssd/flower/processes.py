@@ -22,6 +22,7 @@ from fedssd.errors import UserError
 HOST = "127.0.0.1"
 START_LIMIT = 120.0  # seconds for a process to be ready
 END_LIMIT = 15.0  # seconds for a process to end after SIGTERM, before SIGKILL
+MARK = "FEDSSD_PROGRAM"  # in the environment of a program and of all it starts: which one of which folder it is
 UMASK = 0o077  # a SuperLink's database holds every client's update, a node's state its memory
 
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}  # what this process started
@@ -39,7 +40,7 @@ class Processes:
         with open(self._folder / f"{name}.log", "wb", opener=_owner_only) as log:
             process = subprocess.Popen(
                 command,
-                env=environment,
+                env={**environment, MARK: str(self._folder / name)},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -59,8 +60,16 @@ class Processes:
             time.sleep(0.2)
 
     def end_all(self) -> list[str]:
-        """End every program that still runs and forget them; returns their names."""
+        """End every program that still runs, and what dead ones have left, and forget them; returns their names."""
         ended = self.stop(*self.known())
+        for number in (signal.SIGTERM, signal.SIGKILL):  # such as the app of a SuperExec that was killed
+            left = self._left_over()
+            for pid in left:
+                _signal(pid, number, os.kill)
+            end = time.monotonic() + END_LIMIT
+            while number == signal.SIGTERM and self._left_over() and time.monotonic() < end:
+                time.sleep(0.1)
+            ended += [name for name in dict.fromkeys(left.values()) if name not in ended]
         if self._book.exists():
             self._write({})
         return ended
@@ -78,6 +87,19 @@ class Processes:
             _signal(group, signal.SIGKILL)
             _reap(group)
         return running
+
+    def _left_over(self) -> dict[int, str]:
+        """Processes of ours that began as part of a program of this folder, with its name; where /proc tells."""
+        found, start = {}, f"{MARK}={self._folder}/".encode()
+        for place in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                values = place.read_bytes().split(b"\0")
+            except OSError:  # another user's, or gone
+                continue
+            names = [value.removeprefix(start).decode() for value in values if value.startswith(start)]
+            if names and int(place.parent.name) != os.getpid():
+                found[int(place.parent.name)] = names[0]
+        return found
 
     def running(self) -> list[str]:
         """The names of the programs that run now."""
@@ -167,9 +189,9 @@ def _members(group: int) -> bool:
     return True
 
 
-def _signal(group: int, number: int) -> None:
+def _signal(group: int, number: int, how: Callable[[int, int], None] = os.killpg) -> None:
     try:
-        os.killpg(group, number)
+        how(group, number)
     except (ProcessLookupError, PermissionError):
         return
 
