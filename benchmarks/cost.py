@@ -45,7 +45,7 @@ class Bench:
         halves = {"method": name} if name in LOCALS else {"method": "fedavg", "server": name}
         recipe = Recipe(data="cifar10", partition="iid", augment="none", engine="reference", **SETTING, **halves)
         federation = assemble(recipe, brought)
-        self.run = start(federation, None, CPU)
+        self.run = start(federation, CPU)
         (net,) = federation.rounds.nets.values()
         self.engine = ReferenceEngine(net, federation.world(CPU), federation.schedule)
         self.clients: list[float] = []

@@ -30,7 +30,7 @@ from fedssd.flower.settings import Settings, recipe_of, refuse_for_simulations, 
 from fedssd.flower.strategy import Ends, FederatedStrategy, Opened, Outcome, Rules
 from fedssd.recipe import Recipe
 from fedssd.reports.html import write_report
-from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
+from fedssd.runs.checkpoint import Checkpoint, forget, go_on, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import RunFolder, refuse_taken
 from fedssd.runs.provenance import header
 from fedssd.simulation.machine import Machine, card_name, cohort_size, fitting_threads, using_threads
@@ -64,9 +64,9 @@ def build(recipe: Recipe, samples: ServerSamples) -> Federation:
 class ServedRun:
     """One run at the server: what the strategy asks of it, its record and its checkpoints."""
 
-    def __init__(self, run: Run, machine: Machine) -> None:
+    def __init__(self, run: Run, folder: RunFolder | None, machine: Machine) -> None:
         federation = run.federation
-        self.run, self.machine = run, machine
+        self.run, self.folder, self.machine = run, folder, machine
         self.name = uuid.uuid4().hex  # stays the same when the run is resumed
         world = federation.world(torch.device(machine.device))
         rounds = federation.rounds
@@ -80,9 +80,11 @@ class ServedRun:
         self._clock = Clock()
         self._begun = self._sent_at = time.perf_counter()
 
-    def begin(self, folder: RunFolder, point: Checkpoint | None) -> None:
+    def begin(self, point: Checkpoint | None) -> None:
         """Create the run's folder, or stand where its checkpoint stood."""
-        run, device = self.run, torch.device(self.machine.device)
+        run, folder, device = self.run, self.folder, torch.device(self.machine.device)
+        if folder is None:
+            return
         line = header(run.federation, self.machine.engine, device, self.machine.threads)
         run.header = line
         del line["counts"]  # which classes a client holds is known to its node alone
@@ -91,7 +93,7 @@ class ServedRun:
             folder.begin(run.federation, line)
             self._keep()
             return
-        run.go_on(point, line, device)
+        go_on(run, folder, point, line, device)
         rounds = point.memories["accepted"].tolist()
         self.accepted = {client: round_ for client, round_ in enumerate(rounds) if round_ != NEVER}
         self.name = bytes(point.memories["name"].tolist()).decode()
@@ -137,8 +139,8 @@ class ServedRun:
         seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": self._slowest}.items()}
         new = measure_round(run.federation, job, received, evaluation, seconds)
         new = replace(new, clients=tuple(opened.clients))
-        if run.folder:
-            run.folder.add(new)
+        if self.folder:
+            self.folder.add(new)
         run.rounds.append(new)
         run.move_on(closed)
         run.seconds = time.perf_counter() - self._begun
@@ -156,7 +158,7 @@ class ServedRun:
 
     def conclude(self) -> None:
         """Summary, weights and the report, as far as the run has come."""
-        folder, recipe = self.run.folder, self.run.federation.recipe
+        folder, recipe = self.folder, self.run.federation.recipe
         if folder and self.run.rounds:
             summary = self.run.result().summary
             folder.finish(summary, self.run.weights())
@@ -167,13 +169,13 @@ class ServedRun:
     def _keep(self) -> None:
         """A checkpoint of every round: a round of a federation is costly, and a checkpoint is not."""
         run = self.run
-        if run.folder is None:
+        if self.folder is None:
             return
         rounds = [self.accepted.get(client, NEVER) for client in range(len(run.rows))]
         extra = {"accepted": torch.tensor(rounds), "name": torch.tensor(list(self.name.encode()), dtype=torch.uint8)}
         memories = {**run.store.everything(), **extra}
-        name = run.folder.path.name
-        save_checkpoint(run.folder, run.federation, self.machine, [name], run.seconds, run.state, memories)
+        name = self.folder.path.name
+        save_checkpoint(self.folder, run.federation, self.machine, [name], run.seconds, run.state, memories)
 
 
 def _on(device: torch.device, reply: Reply) -> Reply:
@@ -228,9 +230,8 @@ def serve(
     machine = _machine(federation)
     with _folder(out, resume=bool(settings.resume)) as folder:
         points = last_common([folder], [federation], say) if folder and settings.resume else None
-        served = ServedRun(start(federation, folder, torch.device(machine.device)), machine)
-        if folder:
-            served.begin(folder, points[0] if points else None)
+        served = ServedRun(start(federation, torch.device(machine.device)), folder, machine)
+        served.begin(points[0] if points else None)
         if served.run.state.round >= recipe.rounds:
             say(f"all {recipe.rounds} rounds are done already")
         elif served.run.state.round:

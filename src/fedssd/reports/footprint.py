@@ -83,7 +83,7 @@ def _second_round(local: str, server: str, auxiliary: int = 1) -> tuple[Run, Job
     public = random_images(auxiliary)
     brought = Brought(dataset=random_images(PER_CLASS), auxiliary=(public.x_train, public.y_train))
     federation = assemble(recipe, brought)
-    run = start(federation, None, torch.device("cpu"))
+    run = start(federation, torch.device("cpu"))
     world = federation.world(torch.device("cpu"))
     engine = federation.rounds.engine(lambda net: ReferenceEngine(net, world, federation.schedule))
     for number in range(1, recipe.rounds + 1):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from fedssd.runs.provenance import difference, identity
 from fedssd.runs.read import is_finished
 from fedssd.simulation.machine import Machine
 from fedssd.simulation.setup import Federation
+from fedssd.simulation.simulation import Run
 
 Content = dict[str, Any]
 
@@ -257,3 +259,15 @@ def _same_company(folders: Sequence[RunFolder], found: Sequence[Checkpoint]) -> 
                 f"{folder.path} went side by side with {len(checkpoint.together) - 1} other runs and goes on with "
                 f"them only: fedssd resume {folder.path.parent}"
             )
+
+
+def go_on(run: Run, folder: RunFolder, point: Checkpoint, header: Content, device: torch.device) -> None:
+    """Put a run where a checkpoint of it stood, in memory and in its folder."""
+    assert point.state is not None
+    forget(folder, [number for number in rounds_in(folder) if number > point.round])
+    run.header, run.rounds = folder.go_on(run.federation, header, point.position)
+    trees = (*point.state[1:], point.memories)
+    weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
+    run.state = ServerState(point.round, weights, local, server)
+    run.store.restore(memories)
+    run.seconds = point.seconds

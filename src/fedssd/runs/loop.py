@@ -13,7 +13,7 @@ from fedssd.core.engine import Engine
 from fedssd.errors import UserError
 from fedssd.methods.custom import blaming
 from fedssd.recipe import Recipe, interval
-from fedssd.runs.checkpoint import Checkpoint, forget, last_common, rounds_in, save_checkpoint
+from fedssd.runs.checkpoint import Checkpoint, forget, go_on, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import DiskError, RunFolder, refuse_taken
 from fedssd.runs.provenance import header
 from fedssd.runs.signals import unbroken
@@ -71,12 +71,12 @@ def run_together(
         for note in dict.fromkeys(note for federation in federations for note in federation.notes):
             notice(note)
         with blaming("before the first round"):
-            runs = [start(f, folder, device) for f, folder in zip(federations, folders, strict=True)]
-        keeper = OnDisk(runs, engine, machine)
+            runs = [start(federation, device) for federation in federations]
+        keeper = OnDisk(runs, folders, engine, machine)
         keeper.begin(points, notice)
         with using_threads(machine.threads):
             _loop(runs, engine, keeper, listen)
-        return [run.result() for run in runs]
+        return [run.result(out) for run, out in zip(runs, outs, strict=True)]
 
 
 def describe(federation: Federation) -> str:
@@ -99,9 +99,9 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
             with blaming(f"in round {done + 1}"):
                 closed, ended = one_round(runs, engine)
             with unbroken():
-                for run, one, new in zip(runs, closed, ended, strict=True):
-                    if run.folder:
-                        run.folder.add(new)
+                for run, folder, one, new in zip(runs, keeper.folders, closed, ended, strict=True):
+                    if folder:
+                        folder.add(new)
                     run.rounds.append(new)
                     run.seconds = time.perf_counter() - begun
                     run.move_on(one)
@@ -110,7 +110,8 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
                 notes = [_divergence(run, new)] if _diverged_now(run) else []
                 for note in [*notes, *newly_missing(run.name, run.rounds)]:
                     listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=note))
-                where = run.folder.path if run.folder else None
+                folder = keeper.folders[place]
+                where = folder.path if folder else None
                 listen(Event(run.name, done * len(runs) + place + 1, rounds * len(runs), new, folder=where))
         with unbroken():
             keeper.keep()
@@ -126,8 +127,8 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
 
 
 def _how_to_go_on(runs: list[Run], keeper: OnDisk) -> str:
-    path = runs[0].folder.path if runs[0].folder else None
-    path = path.parent if path and len(runs) > 1 else path
+    folder = keeper.folders[0]
+    path = folder and (folder.path.parent if len(runs) > 1 else folder.path)
     kept = f"the checkpoint of round {keeper.last} is whole" if keeper.last else "no checkpoint had been written"
     return f"{kept}: when it can be written to again, fedssd resume {path}"
 
@@ -146,26 +147,26 @@ def _divergence(run: Run, last: Round) -> str:
 class OnDisk:
     """Keeps runs that go side by side on disk: their beginnings, their checkpoints and what they come to."""
 
-    def __init__(self, runs: list[Run], engine: Engine, machine: Machine) -> None:
-        self.runs, self.engine, self.machine = runs, engine, machine
+    def __init__(self, runs: list[Run], folders: list[RunFolder | None], engine: Engine, machine: Machine) -> None:
+        self.runs, self.folders, self.engine, self.machine = runs, folders, engine, machine
         self.cadence = Cadence(runs[0].federation.recipe.checkpoint_every)
-        self.together = [run.folder.path.name for run in runs if run.folder]
+        self.together = [folder.path.name for folder in folders if folder]
         self.last = 0  # the round of the last checkpoint
 
     def begin(self, points: list[Checkpoint] | None, notice: Callable[[str], None]) -> None:
         """Create the runs' folders, or put the runs where their checkpoints stood."""
         device = torch.device(self.machine.device)
-        for place, run in enumerate(self.runs):
+        for place, (run, folder) in enumerate(zip(self.runs, self.folders, strict=True)):
             run.header = line = header(run.federation, self.machine.engine, device, self.machine.threads)
-            if run.folder is None:
+            if folder is None:
                 continue
             if points and points[place].state is not None:
-                _refuse_fewer(run, points[place].round)
-                run.go_on(points[place], line, device)
+                _refuse_fewer(run, folder, points[place].round)
+                go_on(run, folder, points[place], line, device)
             else:
-                run.folder.begin(run.federation, line)
-                forget(run.folder, rounds_in(run.folder))  # they speak of rounds that are gone now
-                self._save(run)
+                folder.begin(run.federation, line)
+                forget(folder, rounds_in(folder))  # they speak of rounds that are gone now
+                self._save(run, folder)
         self.last = self.runs[0].state.round
         if self.last:
             notice(f"going on after round {self.last}")
@@ -175,8 +176,8 @@ class OnDisk:
         if self.cadence.never or self.last == self.runs[0].state.round:
             return
         begun = time.perf_counter()
-        for run in self.runs:
-            self._save(run)
+        for run, folder in zip(self.runs, self.folders, strict=True):
+            self._save(run, folder)
         self.last = self.runs[0].state.round
         self.cadence.wrote(time.perf_counter() - begun)
 
@@ -187,23 +188,24 @@ class OnDisk:
 
     def conclude(self) -> None:
         """Summary and weights of every run that has ended a round."""
-        for run in self.runs:
-            if run.folder and run.rounds:
-                run.folder.finish(run.result().summary, run.weights())
+        for run, folder in zip(self.runs, self.folders, strict=True):
+            if folder and run.rounds:
+                folder.finish(run.result().summary, run.weights())
 
-    def _save(self, run: Run) -> None:
-        if run.folder is None:
+    def _save(self, run: Run, folder: RunFolder | None) -> None:
+        if folder is None:
             return
         machine = self.machine._replace(width=getattr(self.engine, "width", None) or 0)
         memories = run.store.everything()
-        save_checkpoint(run.folder, run.federation, machine, self.together, run.seconds, run.state, memories)
+        save_checkpoint(folder, run.federation, machine, self.together, run.seconds, run.state, memories)
 
 
-def _refuse_fewer(run: Run, done: int) -> None:
+def _refuse_fewer(run: Run, folder: RunFolder, done: int) -> None:
     rounds = run.federation.recipe.rounds
     if rounds < done:
-        where = run.folder.path if run.folder else run.name
-        raise UserError(f"{where} has {done} rounds already, and rounds = {rounds} is fewer: ask for {done} or more")
+        raise UserError(
+            f"{folder.path} has {done} rounds already, and rounds = {rounds} is fewer: ask for {done} or more"
+        )
 
 
 class Cadence:

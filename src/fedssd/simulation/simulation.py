@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +21,6 @@ from fedssd.core.round import ClientStore
 from fedssd.core.tree import Tree
 from fedssd.engines import build_engine
 from fedssd.recipe import Recipe
-from fedssd.runs.checkpoint import Checkpoint, forget, rounds_in
-from fedssd.runs.folder import RunFolder
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.fields import Json
 from fedssd.simulation.machine import Machine, cohort_size, repeatable, settle, using_threads
@@ -40,7 +39,6 @@ class Run:
     store: ClientStore
     rows: list[Tensor]
     auxiliary: Auxiliary | None
-    folder: RunFolder | None
     rounds: list[Round] = field(default_factory=list)
     header: Json = field(default_factory=dict)  # what it is made with
     seconds: float = 0.0
@@ -58,28 +56,16 @@ class Run:
         self.store.put(closed.received.clients, closed.received.trained.memories)
         self.state = closed.state
 
-    def go_on(self, point: Checkpoint, header: dict[str, Any], device: torch.device) -> None:
-        """Stand where a checkpoint of this run stood."""
-        assert self.folder is not None
-        assert point.state is not None
-        forget(self.folder, [number for number in rounds_in(self.folder) if number > point.round])
-        self.header, self.rounds = self.folder.go_on(self.federation, header, point.position)
-        trees = (*point.state[1:], point.memories)
-        weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
-        self.state = ServerState(point.round, weights, local, server)
-        self.store.restore(memories)
-        self.seconds = point.seconds
-
     def weights(self) -> Tree:
         """The global model; where no weights are shared, every client's own, stacked."""
         if self.federation.method.local.shares_weights:
             return self.state.weights
         return self.federation.rounds.own_models(self.store, self.state, len(self.rows))
 
-    def result(self) -> Result:
+    def result(self, folder: Path | None = None) -> Result:
+        """What the run has come to, and where it is written, if it is."""
         recipe, weights = self.federation.recipe, self.weights()
         summary = summarise(recipe, self.federation.partition.hash, self.rounds, self.seconds)
-        folder = self.folder.path if self.folder else None
         return Result(
             recipe, tuple(self.rounds), summary, self.header, folder, partial(_given, weights), self.federation.module
         )
@@ -103,13 +89,13 @@ def method_at(method: Method, recipe: Recipe, round_: int) -> Method:
     return replace(method, solver=replace(method.solver, lr=recipe.lr * recipe.lr_decay**round_))
 
 
-def start(federation: Federation, folder: RunFolder | None, device: torch.device) -> Run:
+def start(federation: Federation, device: torch.device) -> Run:
     """A run before its first round, with everything on the device."""
     weights = tree.map_tree(lambda w: w.to(device), federation.weights)
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
     state = federation.rounds.first_state(federation.method, weights)
-    return Run(federation, state, federation.rounds.new_store(len(rows)), rows, auxiliary, folder)
+    return Run(federation, state, federation.rounds.new_store(len(rows)), rows, auxiliary)
 
 
 def open_job(run: Run) -> Job:
@@ -216,7 +202,7 @@ class Simulation:
         device = torch.device(self._machine.device)
         notice(f"{self._machine.engine} engine on {device} ({why})")
         self._engine = engine_for(federation, self._machine, notice)
-        self._run = start(federation, None, device)
+        self._run = start(federation, device)
         self._closed: Closed | None = None
 
     def __iter__(self) -> Iterator[Round]:

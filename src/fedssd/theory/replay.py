@@ -82,7 +82,7 @@ def _rounds(federation: Federation, recorded: str | None) -> Iterator[RoundMeasu
     device = pick_device(federation.recipe.device)
     world = federation.world(device)
     engine = _engine(federation, world, recorded)
-    run = start(federation, None, device)
+    run = start(federation, device)
     for _ in range(federation.recipe.rounds):
         weights = run.state.weights
         yield _measure(run, world, weights, _train(run, engine))
