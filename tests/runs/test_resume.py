@@ -112,7 +112,7 @@ def test_a_damaged_run_of_a_comparison_is_no_finished_one(tmp_path: Path, capsys
     assert "left out" not in capsys.readouterr().err
     again = [json.loads(line) for line in record.read_text().splitlines()[1:]]
     before = [json.loads(line) for line in whole.splitlines()[1:]]
-    assert [line.accuracy for line in again] == [line.accuracy for line in before]
+    assert [line["global"]["acc"] for line in again] == [line["global"]["acc"] for line in before]
 
 
 def test_a_comparison_whose_method_has_changed_does_not_go_on(
