@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedssd.engines.vectorised.recorder import Verified, record
+from fedssd.engines.vectorised.recorder import Replayed, record
 
 
 def test_a_recording_lets_go_of_what_nobody_reads_and_repeats_the_rest() -> None:
@@ -45,7 +45,7 @@ def test_a_recording_that_goes_wrong_in_the_next_round_is_given_up(start: float)
 
     state = torch.tensor([start])
     recorded = record(step, (state, torch.ones(1)))
-    assert isinstance(recorded, Verified)
+    assert isinstance(recorded, Replayed)
     for round_ in (1.0, 10.0, 100.0):
         outside[0] = torch.tensor([round_])
         recorded.new_round()

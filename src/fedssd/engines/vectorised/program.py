@@ -14,7 +14,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.engines.kernels.launching import rehearse, unlaunched
-from fedssd.engines.vectorised.recorder import Verified, record
+from fedssd.engines.vectorised.recorder import Replayed, record
 from fedssd.engines.vectorised.step import Context, State, Step
 
 RECORD_AFTER = 1  # steps of one width before it is recorded: that costs as much as a few steps
@@ -69,7 +69,7 @@ class Program:
     def load(self, weights: Tree, context: Context) -> None:
         """Begin a round: weights [M, …], velocity and figures at zero."""
         for function in self._functions.values():
-            if isinstance(function, Verified):
+            if isinstance(function, Replayed):
                 function.new_round()
         params = self.step.params.pack(weights["params"], context.samples)
         buffers = self.step.buffers.pack(weights["buffers"])

@@ -40,10 +40,10 @@ def record(function: Function, args: tuple[Any, ...], compiled: bool = False) ->
     tape, looks = _Tape(copies), _Looks()
     with tape, looks:
         function(*pytree.tree_unflatten(copies, shape))
-    return function if tape.refused or looks.at_numbers else Verified(function, tape.function(), shape)
+    return function if tape.refused or looks.at_numbers else Replayed(function, tape.function(), shape)
 
 
-class Verified:
+class Replayed:
     """The recorded function as long as it gives what the plain one gives, and else the plain one."""
 
     def __init__(self, plain: Function, recorded: Function, shape: Any) -> None:
