@@ -84,7 +84,7 @@ def tables(page: str) -> list[list[list[str]]]:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("page", ["README.md", "docs/which-method.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/which-method.md", "docs/study.md"])
 def test_the_stated_differences_are_those_of_the_runs(page: str) -> None:
     checked = 0
     for heads, _, *rows in tables(page):
