@@ -33,7 +33,7 @@ from fedssd.reports.html import write_report
 from fedssd.runs.checkpoint import Checkpoint, forget, go_on, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import RunFolder, refuse_taken
 from fedssd.runs.provenance import header
-from fedssd.simulation.machine import Machine, card_name, cohort_size, fitting_threads, using_threads
+from fedssd.simulation.machine import Machine, card_name, fitting_threads, using_threads
 from fedssd.simulation.measure import measure_round
 from fedssd.simulation.receive import Received
 from fedssd.simulation.result import Round
@@ -192,7 +192,7 @@ def strategy_for(
     """The Flower strategy of a run."""
     federation = served.run.federation
     rules = Rules(
-        settings.min_nodes or cohort_size(federation),
+        settings.min_nodes or federation.cohort,
         settings.wait,
         settings.round_timeout,
         settings.weighting,

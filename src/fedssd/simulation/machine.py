@@ -44,7 +44,7 @@ def settle(
         chosen, why = before.engine, "as before"
     same = before is not None and (chosen, str(device)) == (before.engine, before.device)
     width = before.width if before and same and not recipe.width else recipe.width
-    side_by_side = runs * cohort_size(federation) if chosen == "vectorised" else 1
+    side_by_side = runs * federation.cohort if chosen == "vectorised" else 1
     sample = federation.dataset.x_train[0].numel()
     threads = before.threads if before else fitting_threads(side_by_side * recipe.batch * sample)
     now = Machine(
@@ -82,12 +82,7 @@ def choose(federation: Federation, device: torch.device, runs: int) -> tuple[str
         return "reference", "this model cannot be batched: vmap refuses it"
     sample = federation.dataset.x_train[0].numel()
     largest = max(federation.models.values(), key=tree.size_in_bytes)
-    return pick_engine(federation.recipe.engine, device, largest, sample, cohort_size(federation), runs)
-
-
-def cohort_size(federation: Federation) -> int:
-    """How many clients take part in a round: C·N to the nearest, halves up, at least one."""
-    return max(1, int(federation.recipe.participation * len(federation.partition.clients) + 0.5))
+    return pick_engine(federation.recipe.engine, device, largest, sample, federation.cohort, runs)
 
 
 def fitting_threads(numbers: int) -> int:

@@ -23,6 +23,7 @@ from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
 from fedssd.data.sources import load
 from fedssd.errors import UserError
+from fedssd.methods.custom import source_of
 from fedssd.methods.dry_run import SampleForm, try_local
 from fedssd.methods.registry import without_strength
 from fedssd.models import build_model, initial_weights
@@ -67,6 +68,11 @@ class Federation(Setup):
     models: dict[str, Tree]  # the weights that every model starts from, by its name
     batchable: bool  # whether the vectorised engine can run the model: under vmap
     notes: tuple[str, ...]
+
+    @property
+    def cohort(self) -> int:
+        """How many clients take part in a round: C·N to the nearest, halves up, at least one."""
+        return max(1, int(self.recipe.participation * len(self.partition.clients) + 0.5))
 
     @property
     def weights(self) -> Tree:
@@ -116,7 +122,8 @@ def set_up(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brough
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
     setup = Setup(recipe, steps, modules, rounds, method, schedule)
     for part in parts_of(method.local):
-        try_local(part, SampleForm(shape, classes, setup.dtype))
+        if source_of(type(part)) is not None:  # a user's own
+            try_local(part, SampleForm(shape, classes, setup.dtype))
     return setup
 
 

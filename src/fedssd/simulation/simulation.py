@@ -23,7 +23,7 @@ from fedssd.engines import build_engine
 from fedssd.recipe import Recipe
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.fields import Json
-from fedssd.simulation.machine import Machine, cohort_size, repeatable, settle, using_threads
+from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.measure import measure_round
 from fedssd.simulation.receive import Received, receive
 from fedssd.simulation.result import Result, Round, summarise
@@ -38,6 +38,7 @@ class Run:
     state: ServerState
     store: ClientStore
     rows: list[Tensor]
+    cohort: int  # how many take part in a round
     auxiliary: Auxiliary | None
     rounds: list[Round] = field(default_factory=list)
     header: Json = field(default_factory=dict)  # what it is made with
@@ -95,7 +96,7 @@ def start(federation: Federation, device: torch.device) -> Run:
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
     state = federation.rounds.first_state(federation.method, weights)
-    return Run(federation, state, federation.rounds.new_store(len(rows)), rows, auxiliary)
+    return Run(federation, state, federation.rounds.new_store(len(rows)), rows, federation.cohort, auxiliary)
 
 
 def open_job(run: Run) -> Job:
@@ -103,7 +104,7 @@ def open_job(run: Run) -> Job:
     federation, method = run.federation, run.method_now()
     sent = federation.rounds.open(method, run.state, run.auxiliary)
     recipe = federation.recipe
-    clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), cohort_size(federation))
+    clients = sample_cohort(recipe.seed, run.state.round, len(run.rows), run.cohort)
     memories = run.store.get(clients, federation.rounds.first_memory(method, run.state, sent))
     public = run.auxiliary.x if method.local.needs_public and run.auxiliary else None
     rows = [run.rows[client] for client in clients]

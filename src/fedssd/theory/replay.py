@@ -20,7 +20,6 @@ from fedssd.engines import build_engine, pick_device, pick_engine
 from fedssd.errors import UserError
 from fedssd.recipe import Recipe, load_recipe
 from fedssd.simulation.events import Event, Listener, ignore
-from fedssd.simulation.machine import cohort_size
 from fedssd.simulation.receive import Received
 from fedssd.simulation.result import Round
 from fedssd.simulation.setup import Federation, assemble
@@ -52,7 +51,7 @@ def replay(folder: Path, rounds: int | None = None, listen: Listener = ignore) -
     for done, one in enumerate(_rounds(federation, _recorded_engine(folder)), 1):
         measured.append(one)
         listen(Event(f"{recipe.method} seed {recipe.seed}", done, recipe.rounds, Round(done, 0, 0)))
-    return Replay(federation, cohort_size(federation), measured)
+    return Replay(federation, federation.cohort, measured)
 
 
 def recorded_recipe(folder: Path) -> Recipe:
@@ -91,7 +90,7 @@ def _rounds(federation: Federation, recorded: str | None) -> Iterator[RoundMeasu
 def _engine(federation: Federation, world: World, recorded: str | None) -> Engine:
     recipe, sample = federation.recipe, federation.dataset.x_train[0].numel()
     wanted = recorded or recipe.engine
-    name, _ = pick_engine(wanted, world.device, federation.weights, sample, cohort_size(federation), 1)
+    name, _ = pick_engine(wanted, world.device, federation.weights, sample, federation.cohort, 1)
     parts = world, federation.schedule, recipe.precision, recipe.width
     return federation.rounds.engine(lambda net: build_engine(name, net, *parts, lambda text: None))
 

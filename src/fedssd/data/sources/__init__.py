@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from fedssd.data.dataset import Dataset
-from fedssd.data.sources import cache, cifar, digits, folder, npz, table, tiny_imagenet
+from fedssd.data.dataset import Dataset, with_test_split
+from fedssd.data.sources import cache, cifar, folder, npz, table, tiny_imagenet
 from fedssd.data.sources.archive import Progress, md5_of
 from fedssd.data.sources.download import download
 from fedssd.errors import UserError, perhaps
@@ -85,7 +87,7 @@ def load(name_or_path: str, label: str = "") -> Dataset:
     if label and Path(name_or_path).suffix.lower() != ".csv":
         raise UserError(f"label names a column of a .csv file, got label {label!r} for data {name_or_path!r}: drop it")
     if name_or_path == "digits":
-        return digits.read()
+        return _digits()
     if name_or_path in SOURCES:
         return _prepared(SOURCES[name_or_path])
     path = Path(name_or_path).expanduser()
@@ -114,6 +116,16 @@ def read_samples(
     if path.suffix.lower() == ".npz":
         return npz.read_samples(path, classes)
     return table.read_samples(path, classes, label)
+
+
+def _digits() -> Dataset:
+    """The digits of scikit-learn as float32 [N, 1, 8, 8] in [0, 1], with a fixed fifth of each class for testing."""
+    from sklearn.datasets import load_digits
+
+    bundle = load_digits()
+    images = torch.from_numpy(np.asarray(bundle.images, np.float32) / 16.0).unsqueeze(1)
+    labels = torch.from_numpy(np.asarray(bundle.target, np.int64))
+    return with_test_split("digits", images, labels, tuple("0123456789"))
 
 
 def _prepared(source: Source) -> Dataset:

@@ -37,7 +37,7 @@ class CifarLayout:
 CIFAR10 = CifarLayout(
     name="cifar10",
     folder="cifar-10-batches-py",
-    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    train=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
     test="test_batch",
     meta="batches.meta",
     label_key=b"labels",

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedssd.errors import UserError
 
-NUMBERS = frozenset(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)) | {"b1", "f4", "f8"}
+NUMBERS = frozenset(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "f4", "f8"))
 
 
 class _RefusedError(Exception):
