@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedssd.recipe import load_recipe
+from fedssd.reports.grouping import Setting, settings
 from fedssd.reports.page import DRAWN, setting_content
-from fedssd.reports.settings import Setting, settings
 from fedssd.runs.read import collect
 
 pytestmark = pytest.mark.quick

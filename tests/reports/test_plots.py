@@ -10,8 +10,8 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.reports import plots
+from fedssd.reports.grouping import settings
 from fedssd.reports.page import setting_content
-from fedssd.reports.settings import settings
 from fedssd.runs.read import collect
 
 

@@ -9,8 +9,8 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
+from fedssd.reports.grouping import Setting, settings
 from fedssd.reports.page import setting_content, table_content
-from fedssd.reports.settings import Setting, settings
 from fedssd.reports.table import Table
 from fedssd.runs.read import collect
 from fedssd.simulation.result import Result

@@ -17,8 +17,7 @@ import torch
 from fedssd.data.partition import label_distance
 from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
 from fedssd.reports.comparison import percent, tabulate
-from fedssd.reports.grouping import halves_of, head_of, pair_name
-from fedssd.reports.settings import OWN, Setting, once_per_seed
+from fedssd.reports.grouping import OWN, Setting, halves_of, head_of, once_per_seed, pair_name
 from fedssd.reports.table import Table
 from fedssd.runs.read import RULE
 from fedssd.simulation.fields import Matrix, Vector

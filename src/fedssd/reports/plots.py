@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError, perhaps
 from fedssd.reports.charts import Curve, worth_seeing
+from fedssd.reports.grouping import settings
 from fedssd.reports.page import Content, setting_content
-from fedssd.reports.settings import settings
 from fedssd.runs.read import collect
 from fedssd.simulation.result import Result
 
