@@ -26,8 +26,7 @@ import fedssd
 from fedssd.engines.reference import ReferenceEngine
 from fedssd.methods.registry import LOCALS, SERVERS
 from fedssd.recipe import Recipe
-from fedssd.reports.footprint import CLASSES, random_images
-from fedssd.reports.methods import COSTS, as_markdown, catalogue, traffic_as_markdown
+from fedssd.reports.methods import CLASSES, COSTS, as_markdown, catalogue, random_images, traffic_as_markdown
 from fedssd.simulation.setup import Brought, assemble
 from fedssd.simulation.simulation import close_job, open_job, start
 

@@ -10,8 +10,7 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.methods.registry import LOCALS, SERVERS
-from fedssd.reports.footprint import Amount, footprint
-from fedssd.reports.methods import COSTS, as_markdown, catalogue, traffic_as_markdown
+from fedssd.reports.methods import COSTS, Amount, as_markdown, catalogue, footprint, traffic_as_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE, NONE = Amount(1, 0), Amount(0, 0)
