@@ -107,7 +107,7 @@ def test_what_three_seeds_do_not_tell_from_chance_does_not_stand_out() -> None:
     best = outstanding(by_method(runs), MEASURE["final_acc"])
     assert best is not None
     assert best.method == "fedssd"
-    assert any("95 % interval (Student's t) leaves out zero" in line for line in tabulate(runs).notes)
+    assert any("95 % interval (Student's t) excludes zero" in line for line in tabulate(runs).notes)
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_nothing_in_a_run_can_end_the_data_s_element(tmp_path: Path, write_run: 
     assert "<title>&lt;b&gt;&amp;</title>" in text
 
 
-def test_an_interrupted_run_is_told_apart(tmp_path: Path, write_run: Write) -> None:
+def test_an_interrupted_run_is_named(tmp_path: Path, write_run: Write) -> None:
     folder = write_run(tmp_path / "a", "fedavg", 3, [0.5], {"rounds": 9})
     with (folder / "rounds.jsonl").open("a") as file:
         file.write('{"round": 2, "glo')  # cut short

@@ -40,7 +40,7 @@ def test_no_two_lines_of_a_figure_look_alike_and_fedssd_s_best_is_shown_beside_f
             tmp_path / f"{number:02}", "fedssd", 0, [0.4, 0.9 - abs(number - 8) / 100], {"options": options}, **seen
         )
     (setting,) = settings(collect([tmp_path]))
-    content = plots._told_apart(setting_content(setting))
+    content = plots._distinct(setting_content(setting))
     figure = plots.FIGURES["curves-global"](content)
     assert figure is not None
     lines = figure.axes[0].get_lines()

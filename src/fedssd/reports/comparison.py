@@ -180,7 +180,7 @@ def _measure(run: Result | None, baseline: Result | None) -> dict[str, Value]:
 
 
 def outstanding(comparison: Comparison, measure: Measure) -> Row | None:
-    """The best row, if the 95 % interval of its paired difference to every other, by Student's t, leaves out zero."""
+    """The best row, if the 95 % interval of its paired difference to every other, by Student's t, excludes zero."""
     if measure.better == 0 or len(comparison.rows) < 2 or len(comparison.seeds) < 2:
         return None
     if any(row.missing(measure.key) for row in comparison.rows):  # a seed that is missing cannot be compared
@@ -260,7 +260,7 @@ def remarks(comparison: Comparison) -> list[str]:
     if count < 2:
         return ["1 seed: no spread is known, so no value stands out", *lines, *lost]
     if any(outstanding(comparison, measure) for measure in comparison.measures):
-        differs = "of its paired difference to every other the 95 % interval (Student's t) leaves out zero"
+        differs = "of its paired difference to every other the 95 % interval (Student's t) excludes zero"
         lines.insert(0, f"marked: best in its column, and {differs}")
     return [f"mean ± standard deviation over {count} seeds", *lines, *lost]
 

@@ -19,7 +19,7 @@ COLUMNS = (
 )
 NOTES = (
     "mean ± standard deviation; differences are paired by seed (the same split and start)",
-    "intervals by Student's t, each for itself; *: it leaves out zero; none where all seeds gain the same",
+    "intervals by Student's t, each for itself; *: significant at 95 %; none where all seeds gain the same",
 )
 
 

@@ -41,7 +41,7 @@ def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
     need_matplotlib()
     import matplotlib
 
-    found = [_told_apart(setting_content(setting)) for setting in settings(collect(folders))]
+    found = [_distinct(setting_content(setting)) for setting in settings(collect(folders))]
     written: list[Path] = []
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         for content in found:
@@ -78,7 +78,7 @@ def draw(results: Sequence[Result], what: str, file: Path | None = None) -> Figu
         tasks = "; ".join(setting.name for setting in found)
         raise UserError(f"plot expects runs of one task, got {len(found)}: {tasks}")
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = FIGURES[SHOWN[what]](_told_apart(setting_content(found[0])))
+        figure = FIGURES[SHOWN[what]](_distinct(setting_content(found[0])))
         if figure is None:
             raise UserError(f"these runs recorded nothing that {what} could be drawn from")
         if file is not None:
@@ -86,7 +86,7 @@ def draw(results: Sequence[Result], what: str, file: Path | None = None) -> Figu
     return figure
 
 
-def _told_apart(content: Content) -> Content:
+def _distinct(content: Content) -> Content:
     """Of lines that share a colour, as there are not colours enough for all, the second is dashed, the third dotted."""
     before = Counter[str]()
     methods = []

@@ -48,7 +48,7 @@ class Rival:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.half_width is not None and abs(fmean(self.gains)) > self.half_width
 
 

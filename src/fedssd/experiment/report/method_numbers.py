@@ -24,13 +24,7 @@ FREE = {"method", "server", "head", "seed", "partition_seed", "evaluate_local", 
 TASK = [key for key in KEYS if key not in FREE]
 A_SPLIT_A_SEED = -1
 HEADS = ("method", "setting", "split", "rounds", "final accuracy %", "gain over FedAvg, points [95 %]", "seeds")
-ABOUT = (
-    "Final accuracy: mean ± standard deviation over seeds. Gain over FedAvg: the mean difference to FedAvg's runs of "
-    "the same seed and split, 95 % interval by Student's t; *: it leaves out zero; where FedAvg ran longer, to FedAvg "
-    "after as many rounds. Lines with a split for each seed and lines with one split for all are not to be compared: "
-    "the former have the splits' spread in them, the latter one split's luck. A recipe and seed that ran more than "
-    "once counts once, the newest run."
-)
+ABOUT = "Paired by seed, 95 % by Student's t; *: significant, each for itself: [how to read it](README.md#our-numbers)."
 
 
 @dataclass(frozen=True)

@@ -213,9 +213,7 @@ def notes(side: Side) -> list[str]:
     if any(cell.accuracies for cell in side.cells):
         found.append("Ours: mean ± standard deviation (seeds)")
     if any(cell.lead.half_width is not None for cell in side.cells):
-        found.append(
-            "Gain over FedAvg: in points, paired by seed, 95 % by Student's t; *: the interval leaves out zero"
-        )
+        found.append("Gain over FedAvg: in points, paired by seed, 95 % by Student's t; *: significant at 95 %")
     if any(cell.rounds for cell in side.cells):
         own = next((cell for cell in side.cells if cell.method == BASELINE), None)
         null = f"; FedAvg itself first hits that value in round {rounds(own)}" if own and own.rounds else ""
