@@ -24,7 +24,7 @@ endef
 pytest := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 by_module := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help run test quick slow lint docs tables clean
+.PHONY: help run test quick slow lint docs tables reproduce clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -49,14 +49,17 @@ lint: $(VENV)/tested ## format, lint and types
 
 tables: $(VENV)/installed ## measure again what the methods page shows: costs, and every method on digits
 	$(BIN)/python benchmarks/cost.py
-	$(BIN)/python benchmarks/digits_tables.py
+	$(BIN)/python -m studies.paper.digits_tables
+
+reproduce: $(VENV)/installed ## the paper's tables and figures, from results/ (SCALE=small trains them on digits)
+	@$(BIN)/python -m studies.paper $(if $(filter small,$(SCALE)),run all --scale small,tables)
 
 docs: $(VENV)/installed ## put the tables of results/ into the pages
-	@$(BIN)/python docs/tables.py
+	@$(BIN)/python -m studies.paper pages
 
 clean: ## remove the environment and every cache (runs/ stays)
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src studies tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: a second call installs nothing, and a changed pin or dependency installs what changed.
 

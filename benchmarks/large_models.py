@@ -26,8 +26,7 @@ from typing import Any
 
 import torch
 
-from fedssd.experiment.paper import recipe_file
-from fedssd.recipe import load_recipe
+from fedssd.recipe import FOLDER, load_recipe
 from fedssd.runs.provenance import source_commit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,10 +79,11 @@ def main() -> None:
 
 def measure(name: str, method: str, epochs: int, precision: str) -> Case:
     """Two rounds, with an end between them."""
-    recipe = load_recipe(recipe_file(name), {"method": method})
+    file = FOLDER / f"{name.removeprefix('table1-')}.toml"
+    recipe = load_recipe(file, {"method": method})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
-        words = ["--recipe", str(recipe_file(name)), "--local", method, "--rounds", "2", "--epochs", str(epochs)]
+        words = ["--recipe", str(file), "--local", method, "--rounds", "2", "--epochs", str(epochs)]
         run = [*FEDSSD, "run", *words, "--precision", precision, "--checkpoint-every", "1", "--out", str(folder)]
         peak, ended = _until_round(run, folder, 1)
         again, status = _until_round([*FEDSSD, "resume", str(folder)], folder, 3)

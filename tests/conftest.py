@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from run_folders import real_runs, write_run  # noqa: F401  # fixtures
-from told import design, study  # noqa: F401  # fixtures
 from torch import Tensor, nn
 from user_methods import write_method  # noqa: F401  # fixture
 from witness import Task

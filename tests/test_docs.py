@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
@@ -132,8 +131,9 @@ def test_a_method_s_page_states_its_options_and_the_paper_s_values(method: str) 
 def test_the_table_of_recipe_keys_is_the_one_of_the_program() -> None:
     page = ROOT / "docs" / "recipes.md"
     text = page.read_text(encoding="utf-8")
-    tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
-    assert tables["rendered"](text) == text
+    from studies.paper.pages import rendered
+
+    assert rendered(text) == text
     assert [(name, tomllib.loads(f"x = {row[0]}")["x"]) for name, row in rows(page).items()] == [
         (name, getattr(Recipe(), name)) for name in KEYS
     ]
@@ -179,5 +179,7 @@ def test_every_superlink_in_the_docs_is_on_loopback() -> None:
 
 
 def test_tables_show_what_results_hold() -> None:
-    found = subprocess.run([sys.executable, "docs/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-m", "studies.paper", "pages", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
     assert found.returncode == 0, found.stdout + "run `make docs`"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 import fedssd
-from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.methods.registry import LOCALS
 
@@ -23,21 +19,6 @@ def test_engines_agree_over_thirty_rounds(method: str) -> None:
     pairs = zip(*(tree.leaves(one.weights) for one in found), strict=True)
     assert max(float((a - b).abs().max()) for a, b in pairs) <= 1e-8
     assert [line.clients for line in found[0].rounds] == [line.clients for line in found[1].rounds]
-
-
-def test_everything_of_the_paper_on_digits_and_nothing_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From nothing, then again: the second call finds every cell finished and writes the same tables."""
-    command = ["reproduce", "all", "--scale", "small", "--out", str(tmp_path), "--quiet", "--json"]
-    assert main(command) == 0
-    first = json.loads(capsys.readouterr().out)
-    assert first["ran"] == 2 * (7 + 4 * 7 + 3 * 3 + 2 * 7 + 4 * 7 + 1)  # seeds × what is left of tables and figures
-    tables = {name: (tmp_path / name).read_text() for name in ("table1.md", "table2.csv", "table3.tex", "epochs.md")}
-    assert "not run" not in "".join(tables.values())
-    assert main(command) == 0
-    assert json.loads(capsys.readouterr().out)["ran"] == 0
-    assert {name: (tmp_path / name).read_text() for name in tables} == tables
 
 
 def test_a_comparison_repeats_to_the_bit() -> None:

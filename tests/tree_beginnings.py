@@ -47,8 +47,10 @@ def planned(name: str) -> Callable[[Tree, Path], Flat]:
     """The runs that make up the paper's tables or the study, and how many of them are committed."""
 
     def ask(tree: Tree, folder: Path) -> Flat:
+        moved = (tree.path / "studies" / "paper").is_dir()
+        start = ["-m", "studies.paper", "run"] if moved else ["reproduce"]
         words = ["--plan", "--json", "--reuse", str(tree.path / "results"), "--out", "none"]
-        return flat(json.loads(tree.run(folder, "reproduce", name, *words)))
+        return flat(json.loads(tree.run(folder, *start, name, *words)))
 
     return ask
 

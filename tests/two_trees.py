@@ -127,6 +127,10 @@ def _child(source: Path, cache: Path, folder: Path, words: tuple[str, ...], out:
     if words[0].endswith(".py"):
         sys.argv = list(words)
         runpy.run_path(words[0], run_name="__main__")
+    elif words[0] == "-m":
+        sys.path.insert(0, str(source.parent))
+        sys.argv = list(words[1:])
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = ["fedssd", *words]
         runpy.run_module("fedssd", run_name="__main__", alter_sys=True)

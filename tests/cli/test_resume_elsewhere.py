@@ -65,7 +65,7 @@ def test_a_federation_s_app(tmp_path: Path, refused: Callable[..., str]) -> None
 
 def test_a_reproduction(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "paper" / "under-way" / "batch").mkdir(parents=True)
-    assert refused("resume", "paper").endswith("`fedssd reproduce` or `fedssd bench`: the same command goes on with it")
+    assert refused("resume", "paper").endswith("`studies.paper` or `fedssd bench`: the same command goes on with it")
 
 
 def test_a_folder_of_runs_and_a_slip(

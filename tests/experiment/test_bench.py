@@ -12,12 +12,12 @@ import pytest
 
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment import bench
-from fedssd.experiment.bench import refuse_other_splits
 from fedssd.recipe import KEYS, MACHINE, Recipe
 from fedssd.runs import tracking
 from fedssd.runs.archive import write_pack
 from fedssd.runs.read import packed
+from fedssd.sweeps import bench
+from fedssd.sweeps.bench import refuse_other_splits
 from fedssd.sweeps.cache import finished_cells
 from fedssd.sweeps.grid import compare
 

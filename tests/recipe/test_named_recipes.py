@@ -12,10 +12,6 @@ import pytest
 import fedssd
 from fedssd.cli import main
 from fedssd.errors import UserError
-from fedssd.experiment.paper import recipe_file
-from fedssd.experiment.study.chosen import load_chosen
-from fedssd.experiment.study.parts import Study
-from fedssd.experiment.study.results import Results
 from fedssd.methods.registry import LOCALS
 from fedssd.recipe import NAMED, Recipe, briefly, load_recipe
 from fedssd.recipe.resolve import resolved
@@ -66,7 +62,7 @@ assert main(sys.argv[1:]) == 0
 found = [path for path in opened if path.endswith(".toml")]
 assert any(path.endswith("recipes/digits.toml") for path in found), found  # the hook hears
 assert not [path for path in found if "study" in path or "table" in path], found
-assert not [name for name in sys.modules if name.startswith("fedssd.experiment.study")]
+assert not [name for name in sys.modules if name.startswith("studies")]
 """
     words = [sys.executable, "-c", script, "run", *TINY, "--quiet", "--out", str(tmp_path / "run")]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
@@ -162,15 +158,3 @@ def test_what_an_older_version_began_keeps_its_strengths(tmp_path: Path) -> None
     assert options["moon"] == {"mu": 1.0}
     (tmp_path / PLAN).write_bytes(sealed({**old, "strengths": "given"}))
     assert read_plan(tmp_path).asked["base"] == base
-
-
-@pytest.mark.quick
-def test_on_digits_the_study_s_strength_is_the_recipe_s() -> None:
-    (found,) = load_chosen().recipes.items()
-    assert found == ("digits", {"fedssd.m_max": load_recipe(recipe_file("digits"), {}).options["fedssd"]["m_max"]})
-
-
-def test_what_the_study_chose_follows_from_the_committed_runs() -> None:
-    """What was chosen before stands while a part is run anew."""
-    results = Results([Path(__file__).parents[2] / "results"])
-    assert load_chosen() == Study(chosen=load_chosen()).choices(results)

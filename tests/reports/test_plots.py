@@ -115,7 +115,7 @@ def test_a_run_that_reproduce_or_bench_began_is_gone_on_with_by_the_same_command
     """``resume`` refuses such folders, so it is not what a report says."""
     run = stopped(tmp_path / "runs" / "under-way" / "batch" / "table1-cifar10" / "fedavg-1", write_run)
     assert main(["report", str(tmp_path / "runs")]) == 2
-    said = "is still running or was interrupted, which the same `fedssd reproduce` or `fedssd bench` goes on with\n"
+    said = "is still running or was interrupted, which the same `studies.paper` or `fedssd bench` goes on with\n"
     assert capsys.readouterr().err.endswith(f"{run} {said}")
 
 

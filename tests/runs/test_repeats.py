@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.experiment.report.method_numbers import lines_of
 from fedssd.runs.read import newest_last
 from fedssd.sweeps.cache import finished_cells, finished_runs
+from studies.paper.report.method_numbers import lines_of
 
 pytestmark = pytest.mark.quick
 LATER, EARLIER = "2026-02-01T10:00:00+00:00", "2026-01-01T10:00:00+00:00"

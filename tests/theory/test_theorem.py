@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from known_constants import BY_HAND, EXAMPLE
 
 from fedssd.errors import UserError
-from fedssd.theory import FORMS, PRINTED, Constants, Form, checked, obstacle, promise, threshold
-from fedssd.theory.report import form_facts
-from fedssd.theory.theorem import slack
+from fedssd.theory import FORMS, PRINTED, Constants, Form, checked, form_facts, obstacle, promise, slack, threshold
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
 

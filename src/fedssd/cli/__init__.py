@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
@@ -29,15 +29,16 @@ COMMANDS = {
     "sweep": Command("fedssd.cli.sweep", "train every combination of some values and print a table"),
     "tune": Command("fedssd.cli.tune", "choose each method's strength on some seeds and compare on others"),
     "resume": Command("fedssd.cli.resume", "go on with a run, a comparison or a sweep where it stopped"),
-    "reproduce": Command("fedssd.cli.reproduce", "the paper's tables and figures, ours beside the published"),
     "bench": Command("fedssd.cli.bench", "your own method against committed results, on the same splits and seeds"),
     "report": Command("fedssd.cli.report", "one page that opens offline with all that some runs show"),
     "methods": Command("fedssd.cli.methods", "the methods: formula, options, what they send, keep and cost"),
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
     "federation": Command("fedssd.cli.federation", "run a recipe on real machines, over Flower"),
-    "theory": Command("fedssd.cli.theory", "what the convergence theorem promises, and what a run brought"),
+    "theory": Command("fedssd.cli.theory", "what the convergence theorem promises"),
 }
+
+MOVED = {"reproduce": "the paper's study is beside the package now: in a clone, python -m studies.paper run NAME"}
 
 HELP = """usage: fedssd COMMAND [flags]
 
@@ -57,45 +58,59 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class CommandLine(NamedTuple):
+    """A program with commands: how it is called, what it can do, and its help."""
+
+    name: str
+    commands: Mapping[str, Command]
+    help: str
+
+
+FEDSSD = CommandLine("fedssd", COMMANDS, HELP)
+
+
+def main(argv: Sequence[str] | None = None, program: CommandLine = FEDSSD) -> int:
     """Run a command; what a user can cause is one line on stderr and status 2, anything else is a bug and is raised."""
     _print_anything()
     try:
         with terminable():
-            status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+            status = _dispatch(list(sys.argv[1:] if argv is None else argv), program)
             sys.stdout.flush()
             return status
     except UsageError as error:
         return _complain(str(error))
     except UserError as error:
-        return _complain(f"fedssd: {error}")
+        return _complain(f"{program.name}: {error}")
     except KeyboardInterrupt as interrupt:
         ended, status = (
             ("terminated", TERMINATED) if isinstance(interrupt, Terminated) else ("interrupted", INTERRUPTED)
         )
-        _complain(f"fedssd: {ended}{_what_was_kept(interrupt)}")
+        _complain(f"{program.name}: {ended}{_what_was_kept(interrupt)}")
         return status
     except BrokenPipeError:
         _close_quietly()
         return BROKEN_PIPE
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], program: CommandLine) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        width = max(map(len, COMMANDS))
-        print(HELP.format(commands="\n".join(f"  {name:<{width}}  {c.what}" for name, c in COMMANDS.items())), end="")
+        width = max(map(len, program.commands))
+        listed = "\n".join(f"  {name:<{width}}  {c.what}" for name, c in program.commands.items())
+        print(program.help.format(commands=listed), end="")
         return 0
     name, *rest = arguments
     if name == "--version":
         print(f"fedssd {__version__}")
         return 0
-    if name not in COMMANDS:
-        kind, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", list(COMMANDS))
-        raise UsageError(f"fedssd: unknown {kind} {name!r}: {nearest(name, known)}")
-    parser = Parser(prog="fedssd")
-    import_module(COMMANDS[name].module).register(parser.add_subparsers())
+    if name in MOVED and name not in program.commands:
+        raise UsageError(f"{program.name} {name}: {MOVED[name]}")
+    if name not in program.commands:
+        kind, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", list(program.commands))
+        raise UsageError(f"{program.name}: unknown {kind} {name!r}: {nearest(name, known)}")
+    parser = Parser(prog=program.name)
+    import_module(program.commands[name].module).register(parser.add_subparsers())
     try:
         args = parser.parse_args([name, *rest])
         return int(args.main(args))

@@ -57,8 +57,6 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Find the committed runs, run the user's where they are missing, write and print the table."""
-    from fedssd.experiment import bench
-    from fedssd.experiment.reproduce import alone
     from fedssd.methods.registry import with_paths
     from fedssd.reports.comparison import percent
     from fedssd.reports.html import write_report
@@ -66,9 +64,11 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.reports.statistics import pair
     from fedssd.runs.archive import packs_below
     from fedssd.runs.read import read_run
+    from fedssd.sweeps import bench
+    from fedssd.sweeps.batches import alone
     from fedssd.sweeps.cache import finished_cells, finished_runs
 
-    count, workers = seed_count("bench", args.seeds), whole("bench", "--workers", args.workers)
+    count, workers = seed_count("fedssd bench", args.seeds), whole("fedssd bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
     if wanted == []:
         raise UsageError(f"fedssd bench: --against expects at least one method, got {args.against!r}")
@@ -120,7 +120,7 @@ def _options(words: list[str]) -> dict[str, str]:
     """What ``--set`` changes of the method, or of where it runs; the recipe is that of the committed runs."""
     from fedssd.recipe import KEYS, MACHINE
 
-    changes = settings_given(words, "bench")
+    changes = settings_given(words, "fedssd bench")
     for key in changes:
         if key in KEYS and key not in MACHINE:
             why = f"{key} is a key of the recipe, which stays that of the committed runs"

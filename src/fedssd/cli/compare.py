@@ -58,8 +58,8 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.recipe import load_recipe
 
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
-    seeds = seed_list("compare", args.seeds)
-    workers = whole("compare", "--workers", args.workers)
+    seeds = seed_list("fedssd compare", args.seeds)
+    workers = whole("fedssd compare", "--workers", args.workers)
     given = flags.overrides(args, "compare")
     source, remark = flags.recipe_source(args, given)
     recipe = load_recipe(source, given, methods)
@@ -104,7 +104,7 @@ def train(
 def whole(command: str, flag: str, text: str, expected: str = "a whole number that is not negative") -> int:
     """A whole number that is not negative, or one line that says which flag expects it."""
     if not text.strip().isdecimal() or len(text) > 18:
-        raise UsageError(f"fedssd {command}: {flag} expects {expected}, got {text.strip()!r}")
+        raise UsageError(f"{command}: {flag} expects {expected}, got {text.strip()!r}")
     return int(text)
 
 
@@ -120,7 +120,7 @@ def seed_count(command: str, text: str) -> int:
     count = whole(command, "--seeds", text, expected)
     if not 1 <= count <= MOST_SEEDS:
         bound = "at least 1" if count < 1 else f"at most {MOST_SEEDS}"
-        raise UsageError(f"fedssd {command}: --seeds expects {bound}, got {count}")
+        raise UsageError(f"{command}: --seeds expects {bound}, got {count}")
     return count
 
 

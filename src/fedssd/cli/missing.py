@@ -15,8 +15,8 @@ from fedssd.cli.progress import spoken
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from fedssd.experiment.cells import Cell
     from fedssd.simulation.events import Listener
+    from fedssd.sweeps.cells import Cell
 
 
 class Track(Protocol):
@@ -45,11 +45,11 @@ def run_missing(
 
     What is finished comes by key with all its repeats.
     """
-    from fedssd.experiment.cells import missing
-    from fedssd.experiment.estimate import estimate
-    from fedssd.experiment.reproduce import homes, interrupted, run_cells
     from fedssd.runs.read import RULE
     from fedssd.simulation.events import Event
+    from fedssd.sweeps.batches import homes, interrupted, run_cells
+    from fedssd.sweeps.cells import missing
+    from fedssd.sweeps.estimate import estimate
 
     if not cells:  # a figure for which nothing trains
         return 0

@@ -141,8 +141,8 @@ def settings_given(words: Sequence[str], command: str) -> dict[str, str]:
         key, equals, value = word.partition("=")
         name = key.strip()
         if not equals or not name:
-            raise UsageError(f"fedssd {command}: --set expects KEY=VALUE, got {word!r}")
+            raise UsageError(f"{command}: --set expects KEY=VALUE, got {word!r}")
         if name in ("method", "seed", "data"):
-            raise UsageError(f"fedssd {command}: {name} has a flag of its own, --set cannot change it")
+            raise UsageError(f"{command}: {name} has a flag of its own, --set cannot change it")
         changes[f"options.{name.removeprefix('options.')}" if "." in name else name.replace("-", "_")] = value
     return changes

@@ -108,12 +108,12 @@ def _under_way(runs: Sequence[Path]) -> str:
 
     What ``reproduce`` or ``bench`` began goes on when that is called again.
     """
-    from fedssd.experiment.reproduce import UNDER_WAY
+    from fedssd.sweeps.batches import UNDER_WAY
     from fedssd.sweeps.grid import PLAN
 
     whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
     known = dict.fromkeys(
-        "the same `fedssd reproduce` or `fedssd bench`"
+        "the same `studies.paper` or `fedssd bench`"
         if UNDER_WAY in folder.parts
         else f"`{output.program()} {shlex.join(['resume', str(folder)])}`"
         for folder in whole

@@ -62,7 +62,7 @@ def _got(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder}, which is {output.not_a_folder(folder)}"
     if any(folder.rglob("under-way")) or any(folder.glob("*.tex")):
-        return f"{folder}, the folder of `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
+        return f"{folder}, the folder of `studies.paper` or `fedssd bench`: the same command goes on with it"
     below = sorted({file.parent for name in ("runs.json", "recipe.toml") for file in folder.glob(f"*/{name}")})
     named = ", ".join(map(str, below[:3])) + (", …" if len(below) > 3 else "")
     return f"{folder}, which is none itself: name one of those in it, {named}" if below else f"{folder}: it holds none"
@@ -76,7 +76,7 @@ def _many(args: argparse.Namespace) -> int:
     asked = read_plan(args.folder).asked
     if asked.get("command") not in ("compare", "sweep"):
         raise UserError(
-            f"{args.folder} was begun by `fedssd reproduce` or `fedssd bench`: the same command goes on with it"
+            f"{args.folder} was begun by `studies.paper` or `fedssd bench`: the same command goes on with it"
         )
     methods, seeds = asked.get("methods", []), asked["seeds"]
     recipe = check(merge(Recipe(), {**asked["base"], **_rounds(args)}, str(args.folder)), methods)

@@ -60,8 +60,8 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.recipe import load_recipe
 
     grid = parse_grid(args.grid)
-    seeds = seed_list("sweep", args.seeds)
-    workers = whole("sweep", "--workers", args.workers)
+    seeds = seed_list("fedssd sweep", args.seeds)
+    workers = whole("fedssd sweep", "--workers", args.workers)
     given = flags.overrides(args, "sweep")
     _refuse_both(grid, given)
     source, remark = flags.recipe_source(args, {**given, **grid})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 from fedssd.core.contract import Local, Method, Server, parts_of
 from fedssd.core.net import Net
 from fedssd.core.solver import SGD
 from fedssd.data.sources import load
-from fedssd.methods.registry import build_local, build_server, check_pair, option_types
+from fedssd.methods.registry import LOCALS, build_local, build_server, check_pair, local_kinds, option_types
 from fedssd.models import build_model, default_model
 from fedssd.recipe.recipe import Options, Recipe
 
@@ -65,3 +66,22 @@ def options_in_force(method: Method) -> Options:
         for half in halves
         if option_types(type(half))
     }
+
+
+def printed_strengths(data: str, methods: Sequence[str]) -> Options:
+    """Every option of these methods, the paper's value where it prints one for the data and the default elsewhere."""
+    kinds = [kind for method in methods for kind in local_kinds(method) if kind.name in LOCALS]
+    return {
+        kind.name: {one.name: one.default for one in fields(kind)} | dict(kind.published.get(data, {}))
+        for kind in kinds
+        if fields(kind)
+    }
+
+
+def with_printed(recipe: Recipe, methods: Sequence[str]) -> Recipe:
+    """The recipe with every option of these methods written out: its own, or what the paper prints."""
+    return replace(recipe, options=over(printed_strengths(recipe.data, methods), recipe.options))
+
+
+def over(below: Options, above: Options) -> Options:
+    return {method: below.get(method, {}) | above.get(method, {}) for method in below | above}

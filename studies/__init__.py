@@ -1,0 +1,1 @@
+"""What is built with fedssd and does not come with it."""

@@ -1,0 +1,1 @@
+"""The constants of Theorem 1, measured on a run."""
