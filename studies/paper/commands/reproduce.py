@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
 
     _check_reuse(args.reuse)
     if args.name == STUDY:
-        from fedssd.cli import study
+        from studies.paper.commands import study
 
         return study.main(args)
     for flag, given in (("part", args.part != EVERYTHING), ("pipeline", args.pipeline is not None)):
