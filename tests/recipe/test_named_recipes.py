@@ -61,7 +61,7 @@ from fedssd.cli import main
 assert main(sys.argv[1:]) == 0
 found = [path for path in opened if path.endswith(".toml")]
 assert any(path.endswith("recipes/digits.toml") for path in found), found  # the hook hears
-assert not [path for path in found if "study" in path or "table" in path], found
+assert not [path for path in found if "studies/" in path or "table" in path], found
 assert not [name for name in sys.modules if name.startswith("studies")]
 """
     words = [sys.executable, "-c", script, "run", *TINY, "--quiet", "--out", str(tmp_path / "run")]

@@ -191,7 +191,7 @@ def test_a_round_in_which_few_take_part_is_not_taken_for_a_long_one(
 
     def together(recipes: Sequence[Recipe], _: object) -> list[SimpleNamespace]:
         train = 4 + 2 * recipes[0].epochs * recipes[0].participation
-        line = {"seconds": {"train": train, "evaluate": 1.0}}
+        line = SimpleNamespace(seconds={"train": train, "evaluate": 1.0})
         return [SimpleNamespace(rounds=[line, line])]
 
     monkeypatch.setattr(estimate, "run_together", together)
