@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedssd.cli import main as fedssd
+from fedssd.recipe import load_recipe
 from studies.paper.__main__ import main
 from studies.paper.theory.measure import measure_gradients
 
@@ -54,7 +55,7 @@ def theory_of(run: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dic
 def test_a_run_is_measured(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = theory_of(run, capsys)
     first, second = content["rounds"]
-    assert (content["m_max"], content["S"]) == (0.01, 2)
+    assert (content["m_max"], content["S"]) == (load_recipe("digits", {}).options["fedssd"]["m_max"], 2)
     assert first["loss"] - first["observed"] == pytest.approx(second["loss"], abs=1e-12)  # the runs are one run
     assert first["B"] >= 1
     assert len(first["clients"]) == 2
