@@ -145,7 +145,7 @@ BAD = [
     ("run --lr nan", "lr expects a finite number above 0, got nan"),
     ("run --momentum 1", "momentum expects a number"),
     ("run --weight-decay -0.1", "weight_decay expects a number"),
-    ("run --seed -1", "seed expects a whole number from 0"),
+    ("run --seed -1", "seed expects a whole number of at least 0"),
     ("run --auxiliary 0", "needs an auxiliary set"),
     ("run --evaluate-every 0", "evaluate_every expects a whole number of at least 1"),
     # options and recipes

@@ -112,3 +112,9 @@ def test_a_method_that_the_caller_names_is_no_mistake_of_the_file(tmp_path: Path
     path.write_text("rounds = 3\n")
     with pytest.raises(UserError, match=r"^method file 'none\.py' does not exist"):
         load_recipe(path, {"method": "none.py:X"}, ["fedavg", "none.py:X"])
+
+
+def test_a_value_of_another_type_is_a_mistake_even_where_it_is_overridden(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text('rounds = "many"')
+    with pytest.raises(UserError, match=r"r\.toml: rounds expects a whole number, got 'many'"):
+        load_recipe(tmp_path / "r.toml", {"rounds": "3"})

@@ -132,13 +132,14 @@ def load_recipe(
 
 
 def _begun(source: str | Path, overrides: Iterable[str]) -> Recipe:
-    """A file's recipe; what of it is overridden does not matter, right or wrong."""
-    taken = {canonical(name) for name in overrides if "." not in name} - {"options"}
+    """A file's recipe; what of it is overridden has to be of its key's type, in or out of bounds."""
+    taken = {canonical(name) for name in overrides if canonical(name) in KEYS}
     content, where = _read(source), f"recipe {source}"
+    values, options = _understood({}, content, where)
     try:
-        return merge(Recipe(), {name: value for name, value in content.items() if canonical(name) not in taken}, where)
+        return Recipe(**{name: value for name, value in values.items() if name not in taken}, options=options)
     except UserError as error:
-        raise UserError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+        raise UserError(f"{where}: {error}") from None
 
 
 def _mistake(recipe: Recipe, others: Sequence[str]) -> str:
