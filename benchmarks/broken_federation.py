@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 from fedssd.core import tree
 from fedssd.flower.app import APP, write_app
-from fedssd.flower.command import Outcome
-from fedssd.flower.local import SUPEREXEC, Trial, node_name
+from fedssd.flower.command import Ending
+from fedssd.flower.local import SUPEREXEC, LocalFederation, node_name
 from fedssd.flower.settings import Settings
 from fedssd.recipe import load_recipe
 from fedssd.runs.loop import run_recipe
@@ -44,7 +44,7 @@ class BrokenFederation:
         shutil.copy(lying_client.__file__, app)
         for file, more in ((app / APP, LYING), (app / "pyproject.toml", 'slow = 0.0\nlies = ""\n')):
             file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
-        self.trial = Trial(app)
+        self.trial = LocalFederation(app)
         self.processes = self.trial.processes
         self.runs = 0
 
@@ -55,7 +55,7 @@ class BrokenFederation:
     def __exit__(self, *_: object) -> None:
         print(f"\nended {', '.join(self.trial.down())}")
 
-    def run(self, title: str, react: Listener = lambda line: None, **settings: Any) -> tuple[Outcome, Path]:
+    def run(self, title: str, react: Listener = lambda line: None, **settings: Any) -> tuple[Ending, Path]:
         """A run, its words printed; ``react`` may break something at any of them."""
         self.runs += 1
         out = Path(settings["resume"]) if "resume" in settings else self.folder / f"run-{self.runs}"

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedssd.core import tree
 from fedssd.flower.app import write_app
-from fedssd.flower.local import Trial
+from fedssd.flower.local import LocalFederation
 from fedssd.flower.settings import Settings
 from fedssd.recipe import load_recipe
 from fedssd.runs.signals import terminable
@@ -50,7 +50,7 @@ def measure(folder: Path, model: str, rounds: int) -> dict[str, float]:
     recipe = load_recipe(None, given)
     app = folder / model
     write_app(app, recipe, Settings())
-    trial = Trial(app, database=model == "cnn")  # SQLite locks under messages of a hundred megabytes
+    trial = LocalFederation(app, database=model == "cnn")  # SQLite locks under messages of a hundred megabytes
     trial.up()
     try:
         outcome = trial.run({"out": str(folder / f"run-{model}")})

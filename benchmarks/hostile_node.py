@@ -29,7 +29,7 @@ from httpx import HTTPError
 from fedssd.flower import certificates
 from fedssd.flower.app import recipe_in
 from fedssd.flower.client import client_app
-from fedssd.flower.local import Trial, node_name
+from fedssd.flower.local import LocalFederation, node_name
 from fedssd.flower.samples import SAMPLES
 
 ANOTHER_RUN = 7
@@ -39,7 +39,7 @@ ANOTHER_RUN = 7
 class HostileNode:
     """One client of a trial, in a thread of this process; its SuperNode must have been ended."""
 
-    trial: Trial
+    trial: LocalFederation
     client: int
     sent: list[str] = field(default_factory=list)  # what it pushed, and whether the SuperLink wanted it
     _end: threading.Event = field(default_factory=threading.Event)

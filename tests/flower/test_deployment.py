@@ -23,7 +23,7 @@ from fedssd.flower.app import write_app
 from fedssd.flower.certificates import AUTHORITY, node_key, write_certificates
 from fedssd.flower.command import FlowerCommand
 from fedssd.flower.enrolment import read_public
-from fedssd.flower.local import Trial
+from fedssd.flower.local import LocalFederation
 from fedssd.flower.private_files import write_new
 from fedssd.flower.processes import HOST
 from fedssd.flower.serving import DOOR, SUPERLINK
@@ -35,22 +35,22 @@ SMALL = {"rounds": 3, "epochs": 1, "auxiliary": 8, "model": "mlp", "engine": "re
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     with connected(tmp_path_factory.mktemp("federation") / "app", 2) as trial:
         yield trial
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     with connected(tmp_path_factory.mktemp("federation") / "app", 3) as trial:
         yield trial
 
 
 @contextmanager
-def connected(app: Path, nodes: int) -> Iterator[Trial]:
+def connected(app: Path, nodes: int) -> Iterator[LocalFederation]:
     """So many connected nodes; at the end, neither a process nor a port is left."""
     write_app(app, load_recipe(None, {**SMALL, "clients": nodes}), Settings())
-    trial = Trial(app)
+    trial = LocalFederation(app)
     with ended_with_us(app):
         trial.up()
         groups = [entry["pid"] for entry in trial.processes.known().values()]
@@ -75,7 +75,7 @@ def ended_with_us(app: Path) -> Iterator[None]:
         yield
 
 
-def assert_same_as_simulated(trial: Trial, out: Path, changes: str, rounds: int) -> None:
+def assert_same_as_simulated(trial: LocalFederation, out: Path, changes: str, rounds: int) -> None:
     """The deployment's final weights are the simulation's, bit for bit."""
     changes, heard = f"rounds={rounds} {changes}".strip(), list[str]()
     outcome = trial.run({"out": str(out), "set": changes, "wait": 60.0, "round-timeout": 120.0}, heard.append)
@@ -87,7 +87,7 @@ def assert_same_as_simulated(trial: Trial, out: Path, changes: str, rounds: int)
     assert [line for line in heard if line.startswith(f"round {rounds} of {rounds}")]
 
 
-def test_fedssd_is_the_simulation(pair: Trial, tmp_path: Path) -> None:
+def test_fedssd_is_the_simulation(pair: LocalFederation, tmp_path: Path) -> None:
     """Few rounds of few nodes, as Flower starts a process for every message; more of both are in the longer checks."""
     assert_same_as_simulated(pair, tmp_path / "run", "", rounds=2)
     written = [tmp_path / "run", *(tmp_path / "run").rglob("*"), pair.place, pair.place / "superlink.db"]
@@ -95,7 +95,7 @@ def test_fedssd_is_the_simulation(pair: Trial, tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=["the door", "the SuperLink"])
-def stranger(request: pytest.FixtureRequest, pair: Trial, tmp_path: Path) -> FlowerCommand:
+def stranger(request: pytest.FixtureRequest, pair: LocalFederation, tmp_path: Path) -> FlowerCommand:
     """Somebody with a home of their own: at the door with ca.crt, or inside with the SuperLink's certificate."""
     command = FlowerCommand(tmp_path / "home", "theirs")
     inside = request.param == "the SuperLink"
@@ -105,7 +105,7 @@ def stranger(request: pytest.FixtureRequest, pair: Trial, tmp_path: Path) -> Flo
     return command
 
 
-def comes_in(trial: Trial, key: Path) -> bool:
+def comes_in(trial: LocalFederation, key: Path) -> bool:
     """Whether a SuperNode with this key is let in; it is a process of the trial, under a number that no client has."""
     trial.start_node(7, key=key)
     try:
@@ -116,7 +116,7 @@ def comes_in(trial: Trial, key: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_stranger_registers_no_key(pair: Trial, stranger: FlowerCommand, tmp_path: Path) -> None:
+def test_a_stranger_registers_no_key(pair: LocalFederation, stranger: FlowerCommand, tmp_path: Path) -> None:
     """Neither who knows the address and has ca.crt, nor another user of the machine."""
     write_certificates(tmp_path / "keys", [HOST], 1)
     key = node_key(tmp_path / "keys", 0)
@@ -137,12 +137,12 @@ def test_a_stranger_runs_no_code(stranger: FlowerCommand, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedssd", "fedavg", "moon", "scaffold", "fedcurv"])
-def test_methods_are_the_simulation(trial: Trial, tmp_path: Path, method: str) -> None:
+def test_methods_are_the_simulation(trial: LocalFederation, tmp_path: Path, method: str) -> None:
     assert_same_as_simulated(trial, tmp_path / "run", f"method={method}", rounds=3)
 
 
 @pytest.mark.slow
-def test_ten_rounds_reach_the_simulation_s_accuracy(trial: Trial, tmp_path: Path) -> None:
+def test_ten_rounds_reach_the_simulation_s_accuracy(trial: LocalFederation, tmp_path: Path) -> None:
     """FedSSD on digits with the convolutional network, long enough to learn something."""
     changes = "rounds=10 epochs=2 model=cnn-small batch=32 lr=0.05"
     run = tmp_path / "run"

@@ -15,8 +15,8 @@ from fedssd.cli import main
 from fedssd.errors import UserError
 from fedssd.flower.app import write_app
 from fedssd.flower.certificates import node_key
-from fedssd.flower.command import FlowerCommand, Outcome
-from fedssd.flower.local import SUPEREXEC, SUPERLINK, Trial
+from fedssd.flower.command import Ending, FlowerCommand
+from fedssd.flower.local import SUPEREXEC, SUPERLINK, LocalFederation
 from fedssd.flower.messages import Kind
 from fedssd.flower.private_files import write_new
 from fedssd.flower.processes import Processes
@@ -40,17 +40,17 @@ class Mine(MOON):
 ODD = 'a "lab"\'s \\ 😀 #1'
 
 
-def made_ready(app: Path, **changes: Any) -> Trial:
+def made_ready(app: Path, **changes: Any) -> LocalFederation:
     """The trial of an app whose recipe was just written, as `up` has it before it starts something."""
     app.mkdir(exist_ok=True)
     (app / "federation_app.py").touch()
     (app / "recipe.toml").write_text(load_recipe(None, {**SMALL, **changes}).to_toml(), encoding="utf-8")
-    trial = Trial(app)
+    trial = LocalFederation(app)
     trial._prepare(lambda text: None)
     return trial
 
 
-def assert_nodes_hold_the_simulation_s(trial: Trial) -> None:
+def assert_nodes_hold_the_simulation_s(trial: LocalFederation) -> None:
     federation = assemble(trial.recipe)
     assert len(list(trial.samples.glob("node-*"))) == trial.recipe.clients
     for client, rows in enumerate(federation.partition.clients):
@@ -113,7 +113,7 @@ def test_a_run_has_the_samples_its_recipe_says(
 ) -> None:
     trial = made_ready(tmp_path / "app")
     monkeypatch.setattr(trial.processes, "running", lambda: [SUPERLINK, SUPEREXEC])
-    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Outcome("1", "finished:completed", ""))
+    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Ending("1", "finished:completed", ""))
     if reason:
         with pytest.raises(UserError, match=reason):
             trial.run({"set": changes})
@@ -145,7 +145,7 @@ def test_an_app_finds_its_user_s_files_from_anywhere(tmp_path: Path, monkeypatch
     recipe = recipe_of(tmp_path / "app" / "recipe.toml")
     assert recipe.data == str(tmp_path / "own.npz")
     assert recipe.method == f"fedprox+{tmp_path}/mine.py:Mine"
-    Trial(tmp_path / "app")._prepare(lambda text: None)
+    LocalFederation(tmp_path / "app")._prepare(lambda text: None)
 
 
 def test_half_a_federation_is_ended_before_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     write_app(app, load_recipe(None, SMALL), Settings(server_data=str(app)))
     project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["flwr"]["app"]["config"]["server-data"] == str(app)
-    trial = Trial(app)
+    trial = LocalFederation(app)
     config = parse_config_args([trial._node_config(1)])
     data, state = app / ".federation" / "samples" / "node-1" / "samples.npz", app / ".federation" / "node-1" / "state"
     assert config == {"partition-id": 1, "data-path": str(data), "state-path": str(state)}

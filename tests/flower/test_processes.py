@@ -16,8 +16,8 @@ import pytest
 from fedssd.errors import UserError
 from fedssd.flower import local as trial_module
 from fedssd.flower.app import write_app
-from fedssd.flower.command import Outcome
-from fedssd.flower.local import REFUSED, SUPEREXEC, SUPERLINK, Trial, node_name
+from fedssd.flower.command import Ending
+from fedssd.flower.local import REFUSED, SUPEREXEC, SUPERLINK, LocalFederation, node_name
 from fedssd.flower.processes import Processes, _last_words
 from fedssd.flower.settings import Settings
 from fedssd.recipe import load_recipe
@@ -134,7 +134,7 @@ def test_why_a_program_of_flower_s_ended_is_told_rather_than_its_helper_s_goodby
         processes.wait_until("node", lambda: False)
 
 
-class Refusing(Trial):
+class Refusing(LocalFederation):
     """A trial whose nodes are refused a few times, as after a kill, and then let in or not."""
 
     answers: ClassVar[list[str]] = []
@@ -173,10 +173,10 @@ def test_a_node_that_flower_takes_for_connected_comes_again(
 def test_a_run_starts_the_superexec_again_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it a run would wait for ever."""
     write_app(tmp_path / "app", load_recipe(None, {"clients": 1}), Settings())
-    trial, begun, heard = Trial(tmp_path / "app"), [], []
+    trial, begun, heard = LocalFederation(tmp_path / "app"), [], []
     monkeypatch.setattr(trial.processes, "running", lambda: [SUPERLINK])
     monkeypatch.setattr(trial, "start_superexec", lambda: begun.append(SUPEREXEC))
-    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Outcome("1", "finished:completed", ""))
+    monkeypatch.setattr(trial.flwr, "run", lambda app, settings, hear: Ending("1", "finished:completed", ""))
     assert trial.run({}, heard.append).completed
     assert begun == [SUPEREXEC]
     assert heard == ["the SuperExec had ended and is started again"]

@@ -193,9 +193,9 @@ def _certs(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from fedssd.flower.local import Trial
+    from fedssd.flower.local import LocalFederation
 
-    trial = Trial(args.app, not args.no_database)
+    trial = LocalFederation(args.app, not args.no_database)
     trial.up(args.nodes, print)
     program, app = output.program(), shlex.quote(str(args.app))
     fewer = args.nodes is not None and args.nodes < trial.recipe.clients
@@ -207,17 +207,17 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _down(args: argparse.Namespace) -> int:
-    from fedssd.flower.local import Trial
+    from fedssd.flower.local import LocalFederation
 
-    ended = Trial(args.app).down()
+    ended = LocalFederation(args.app).down()
     print(f"ended {', '.join(ended)}" if ended else "nothing was running")
     return 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fedssd.flower.local import Trial
+    from fedssd.flower.local import LocalFederation
 
-    trial = Trial(args.app)
+    trial = LocalFederation(args.app)
     if args.resume and args.out:
         raise UserError("--resume goes on in the run's own folder: leave --out away")
     given = _given(args) | {"set": shlex.join(args.set)}

@@ -12,7 +12,7 @@ from fedssd.cli.parser import a_path
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
-    from fedssd.flower.serving import Server
+    from fedssd.flower.serving import ServerProcesses
 
 ACTIONS = "serve"
 
@@ -63,8 +63,8 @@ def _serve(args: argparse.Namespace) -> int:
     return 0
 
 
-def _server(args: argparse.Namespace) -> Server:
-    from fedssd.flower.serving import Outside, Server
+def _server(args: argparse.Namespace) -> ServerProcesses:
+    from fedssd.flower.serving import Outside, ServerProcesses
 
     for flag, value, most in (
         ("--port", args.port, 65535),
@@ -77,4 +77,4 @@ def _server(args: argparse.Namespace) -> Server:
         raise UserError(f"expected the folder of `{output.program()} federation certs`, got {args.keys}")
     state = args.state or args.keys.resolve().with_name(f"{args.keys.resolve().name}-state")
     outside = Outside(args.host, args.port, args.per_address, args.reply_mb << 20)
-    return Server(args.keys, state, outside, not args.no_database)
+    return ServerProcesses(args.keys, state, outside, not args.no_database)

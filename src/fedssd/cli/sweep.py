@@ -22,7 +22,7 @@ from fedssd.cli.run import opened, setting
 if TYPE_CHECKING:
     from fedssd.recipe import Recipe
     from fedssd.reports.table import Table
-    from fedssd.sweeps.grid import Cell
+    from fedssd.sweeps.grid import Combination
 
 EXAMPLES = examples(
     "fedssd sweep --grid fedssd.m_max=0.1,0.3,1,3                  one option, three seeds each",
@@ -132,7 +132,7 @@ def _refuse_both(grid: Mapping[str, Sequence[str]], given: Mapping[str, str | bo
             raise UsageError(f"fedssd sweep: {key} is given twice: --grid {key}={','.join(values)} and {given[name]}")
 
 
-def tabulate_cells(cells: list[Cell]) -> Table:
+def tabulate_cells(cells: list[Combination]) -> Table:
     """The comparison table with a row for every cell."""
     from fedssd.reports.comparison import tabulate
 

@@ -30,7 +30,7 @@ QUIET = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ending:
     """How a Flower run ended."""
 
     run_id: str
@@ -79,7 +79,7 @@ class FlowerCommand:
             if "already in use" not in str(error):
                 raise
 
-    def run(self, app: Path, settings: Mapping[str, Any], hear: Callable[[str], None]) -> Outcome:
+    def run(self, app: Path, settings: Mapping[str, Any], hear: Callable[[str], None]) -> Ending:
         """Start a run of an app, pass on what its server says, and wait for its end; an interruption stops the run."""
         override = self.home / "run-config.toml"
         lines = (f"{key} = {toml(value)}" for key, value in settings.items())
@@ -103,7 +103,7 @@ class FlowerCommand:
                     self._ask("stop", started[0], self.name)
             raise
 
-    def _to_the_end(self, run_id: str, hear: Callable[[str, int], None]) -> Outcome:
+    def _to_the_end(self, run_id: str, hear: Callable[[str, int], None]) -> Ending:
         """A stream ends with the run, or with the SuperLink; then it is taken up again."""
         silent_since = time.monotonic()
         while True:
@@ -118,10 +118,10 @@ class FlowerCommand:
                     raise
             time.sleep(LOOK_AGAIN)
 
-    def outcome(self, run_id: str) -> Outcome:
+    def outcome(self, run_id: str) -> Ending:
         """How a run stands now."""
         found = self._ask("list", self.name, "--run-id", run_id)["runs"][0]
-        return Outcome(run_id, str(found["status"]), str(found["status-details"]))
+        return Ending(run_id, str(found["status"]), str(found["status-details"]))
 
     def _follow(
         self,

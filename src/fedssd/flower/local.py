@@ -15,11 +15,11 @@ from typing import Any
 from fedssd.errors import UserError
 from fedssd.flower import certificates
 from fedssd.flower.app import TRIAL, recipe_in
-from fedssd.flower.command import Outcome, environment, program
+from fedssd.flower.command import Ending, environment, program
 from fedssd.flower.listener import PER_ADDRESS
 from fedssd.flower.processes import HOST, START_LIMIT
 from fedssd.flower.samples import SAMPLES, deal, dealing
-from fedssd.flower.serving import DOOR, SUPEREXEC, SUPERLINK, Outside, Server
+from fedssd.flower.serving import DOOR, SUPEREXEC, SUPERLINK, Outside, ServerProcesses
 from fedssd.flower.settings import recipe_of, toml
 from fedssd.recipe import Recipe
 
@@ -28,7 +28,7 @@ REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink 
 COME_AGAIN = 2.0  # seconds
 
 
-class Trial:
+class LocalFederation:
     """A federation of an app on this machine."""
 
     def __init__(self, app: Path, database: bool = True) -> None:
@@ -37,7 +37,7 @@ class Trial:
         self.place = self.app / TRIAL
         self.keys, self.samples = self.place / "certificates", self.place / "samples"
         per_address = PER_ADDRESS * max(1, self.recipe.clients // 4)  # here they all come from one
-        self.server = Server(self.keys, self.place, Outside(per_address=per_address), database, self.app)
+        self.server = ServerProcesses(self.keys, self.place, Outside(per_address=per_address), database, self.app)
         self.processes, self.flwr = self.server.processes, self.server.flwr
 
     def up(self, count: int | None = None, tell: Callable[[str], None] = lambda text: None) -> None:
@@ -99,7 +99,7 @@ class Trial:
         """End every process of this trial that still runs; returns their names."""
         return self.processes.end_all()
 
-    def run(self, settings: Mapping[str, Any], hear: Callable[[str], None] = lambda line: None) -> Outcome:
+    def run(self, settings: Mapping[str, Any], hear: Callable[[str], None] = lambda line: None) -> Ending:
         """Start a Flower run of the app, pass on what its server says, and wait for its end."""
         running = self.processes.running()
         if SUPERLINK not in running:

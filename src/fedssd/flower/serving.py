@@ -46,7 +46,7 @@ class Outside:
     reply: int = 0
 
 
-class Server:
+class ServerProcesses:
     """The server's side of a federation, started program by program.
 
     Args:

@@ -64,7 +64,7 @@ def sweep(
     workers: int = 0,
     listen: Listener = ignore,
     resume: bool = False,
-) -> list[Cell]:
+) -> list[Combination]:
     """Every combination of the grid's values on every seed; a key is a recipe key or ``method.option``.
 
     ``resume`` is as for :func:`compare`.
@@ -84,7 +84,7 @@ def sweep(
     asked = {"command": "sweep", "base": asdict(base), "grid": plain, "seeds": list(seeds)}
     results = run_named(recipes, names, out, workers, listen, asked, resume)
     each = len(seeds)
-    return [Cell(cell, results[i * each : (i + 1) * each]) for i, cell in enumerate(cells)]
+    return [Combination(cell, results[i * each : (i + 1) * each]) for i, cell in enumerate(cells)]
 
 
 def _refuse_equal(base: Recipe, grid: Mapping[str, Sequence[Any]]) -> None:
@@ -97,7 +97,7 @@ def _refuse_equal(base: Recipe, grid: Mapping[str, Sequence[Any]]) -> None:
                 raise UserError(f"sweep: {first} and {second} are the same value of {key}, and each is run once")
 
 
-class Cell(NamedTuple):
+class Combination(NamedTuple):
     """One combination of a sweep's values, and its runs over the seeds."""
 
     values: dict[str, Any]
