@@ -331,4 +331,4 @@ def test_the_command_line_refuses_in_one_line(
 def test_a_run_with_a_model_that_cannot_be_matched_does_not_start() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10))
     with pytest.raises(UserError, match="cannot match units through batch norm"):
-        fedssd.run("fedavg", model=module, server="pfnm", rounds=1, auxiliary=4)
+        fedssd.run("fedavg", model=module, server="pfnm", data="digits", rounds=1, auxiliary=4)

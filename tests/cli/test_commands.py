@@ -99,7 +99,7 @@ def test_compare_prints_and_writes_the_table(here: Path, capsys: Captured) -> No
     assert "| fedssd |" in (folder / "table.md").read_text()
     rows = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
     summaries = [json.loads((folder / f"fedssd-{seed}" / "summary.json").read_text()) for seed in (0, 1)]
-    mean = sum(summary.accuracy for summary in summaries) / 2
+    mean = sum(summary["final"]["acc"] for summary in summaries) / 2
     assert float(rows[1]["final_acc_mean"]) == pytest.approx(mean, rel=1e-9)
 
 

@@ -66,7 +66,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def stop(*_: Any, **__: Any) -> Any:
         raise Stopped
 
-    for place in ("runs.loop.build_engine", "sweeps.workers.run_together", "sweeps.grid.in_processes"):
+    for place in ("simulation.simulation.build_engine", "sweeps.workers.run_together", "sweeps.grid.in_processes"):
         monkeypatch.setattr(f"fedssd.{place}", stop)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSSD_CACHE", str(tmp_path / "cache"))

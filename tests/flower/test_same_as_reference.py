@@ -48,7 +48,8 @@ def assert_same(tmp_path: Path, order: random.Random | None = None, /, **changes
     right = tree.flatten(theirs.weights)
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)
-    for our_line, their_line in zip(ours.rounds, theirs.rounds, strict=True):
+    for one, other in zip(ours.rounds, theirs.rounds, strict=True):
+        our_line, their_line = one.to_json(), other.to_json()
         known = their_line.keys() - {"seconds"} if shared else {"round", "clients", "dropped", "bytes_up", "bytes_down"}
         assert {key: our_line.get(key) for key in known} == {key: their_line[key] for key in known}
 

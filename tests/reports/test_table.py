@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import fedssd
 from fedssd.reports import statistics, table
 from fedssd.reports.table import WIDTH, Cell, Column, Table, values
 
@@ -96,5 +97,14 @@ def test_a_notebook_gets_well_formed_html_that_keeps_no_tag_of_a_name() -> None:
 
 @pytest.mark.parametrize("module", [statistics, table], ids=lambda module: module.__name__)
 def test_the_examples_print_what_they_say(module: ModuleType) -> None:
-    found = doctest.testmod(module)
+    small = {
+        "data": "digits",
+        "rounds": 1,
+        "epochs": 1,
+        "clients": 3,
+        "auxiliary": 4,
+        "model": "mlp",
+        "partition": "iid",
+    }
+    found = doctest.testmod(module, extraglobs={"fedssd": fedssd, "small": small})
     assert (found.failed, found.attempted > 0) == (0, True)
