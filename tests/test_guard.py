@@ -195,7 +195,7 @@ class Table:
         for client, part in spoil.items():
             leaf = tree.leaves(getattr(trained, part))[0]
             leaf[cohort.index(client)].view(-1)[0] = NAN
-        received = receive(recipe or Recipe(), self.rounds, job, trained, len(task.clients))
+        received = receive(recipe or Recipe(), self.rounds, job, trained, len(task.clients), {})
         self.store.put(received.clients, received.trained.memories)
         self.state = self.rounds.close(method, self.state, received.trained, len(task.clients), None)
         return received

@@ -61,7 +61,8 @@ def table(kind: str, name: str) -> str:
 
 def keys() -> str:
     """Every key of a recipe, with its default, what it means and where more is said."""
-    from fedssd.recipe.keys import KEYS, toml_value
+    from fedssd.recipe.keys import KEYS
+    from fedssd.recipe.values import toml_value
 
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for name, one in KEYS.items():

@@ -40,14 +40,14 @@ def loss(weights: float) -> float:
 @pytest.mark.quick
 def test_a_sound_round_is_closed_once_and_kept_as_it_is() -> None:
     honest = Round(1.0, 2.0, 3.0)
-    assert honest.check() == Checked(ServerState(5, 2.0, "new", "new"), [0, 1, 2], Health(best=1.0), 1.0)
+    assert honest.check() == Checked(ServerState(5, 2.0, "new", "new"), [0, 1, 2], Health(1.0, 0, 1.0), 1.0)
     assert honest.closed == 1
 
 
 @pytest.mark.quick
 def test_the_one_who_spoils_it_is_left_out() -> None:
     found = Round(1.0, 2.0, 1000.0, 3.0).check(Health(best=2.0, failures=2))
-    assert found == Checked(ServerState(5, 2.0, "new", "new"), [0, 1, 3], Health(best=1.0), 1.0)
+    assert found == Checked(ServerState(5, 2.0, "new", "new"), [0, 1, 3], Health(1.0, 0, 1.0), 250.5)
 
 
 @pytest.mark.quick
@@ -67,7 +67,7 @@ def test_up_to_half_of_a_cohort_may_be_left_out() -> None:
 def test_what_nobodys_absence_heals_is_rolled_back() -> None:
     """The state is that before the round, memories and all; only the round counts."""
     found = Round(900.0, 900.0, 900.0).check()
-    assert found == Checked(ServerState(5, 1.5, "local", "server"), [], Health(best=2.0, failures=1), 0.5)
+    assert found == Checked(ServerState(5, 1.5, "local", "server"), [], Health(best=2.0, failures=1), 899.0)
 
 
 @pytest.mark.quick
@@ -94,7 +94,7 @@ def test_three_rollbacks_in_a_row_are_a_failed_run_and_one_good_round_starts_the
 @pytest.mark.quick
 def test_a_round_without_replies_says_nothing_about_the_run() -> None:
     health = Health(best=2.0, failures=2)
-    assert Round().check(health) == Checked(ServerState(5, 1.5, "new", "new"), [], health, 2.0)
+    assert Round().check(health) == Checked(ServerState(5, 1.5, "new", "new"), [], health, math.inf)
 
 
 @pytest.mark.quick

@@ -14,6 +14,7 @@ from inprocess import become_a_server, travelled
 from safetensors.torch import save
 
 from fedssd.core.contract import Work
+from fedssd.core.guard import Seen
 from fedssd.core.tree import Tree
 from fedssd.flower.messages import Kind, Reply, answer
 from fedssd.flower.rehearsal import rehearse
@@ -157,9 +158,9 @@ def scene() -> tuple[FederatedStrategy, Reply, list[Outcome]]:
     like = rehearse(federation).reply
     outcomes: list[Outcome] = []
 
-    def close(outcome: Outcome) -> Tree:
+    def close(outcome: Outcome) -> tuple[Tree, Outcome]:
         outcomes.append(outcome)
-        return federation.weights
+        return federation.weights, outcome
 
     def work(samples: int) -> Work:
         return Work(*(torch.tensor(float(samples)) for _ in Work._fields))
@@ -168,12 +169,13 @@ def scene() -> tuple[FederatedStrategy, Reply, list[Outcome]]:
         kind=Kind((1, 8, 8), "uint8", ("0", "1")),
         run="run",
         population=2,
-        server=Ends(lambda weights: Opened({"weights": weights}, [0, 1]), work, close),
+        server=Ends(lambda weights: Opened({"weights": weights}, [0, 1]), work, Seen, close),
         like=like,
         weights=federation.weights,
         rules=Rules(most_samples=10_000),
         tell=lambda text: None,
     )
+    strategy._sent_weights = federation.weights
     return strategy, like, outcomes
 
 

@@ -22,6 +22,8 @@ from stopping import (
 
 import fedssd
 from fedssd.cli import main
+from fedssd.runs.checkpoint import last_good
+from fedssd.runs.folder import RunFolder
 from fedssd.runs.loop import SHARE, SOONEST, Cadence
 
 
@@ -93,8 +95,10 @@ def test_a_checkpoint_is_synced_before_it_has_its_name(monkeypatch: pytest.Monke
 @pytest.mark.quick
 def test_the_last_two_checkpoints_and_the_beginning_are_kept() -> None:
     folder = interrupted("stopped", rounds=5)
-    names = sorted(file.name for file in (folder / "checkpoint").iterdir())
-    assert names == ["round-0.json", *(f"round-{n}.{kind}" for n in (4, 5) for kind in ("json", "safetensors"))]
+    names = {file.name for file in (folder / "checkpoint").iterdir()}
+    kept = {4, 5, last_good(RunFolder(folder))}
+    files = {f"round-{number}.{kind}" for number in kept for kind in ("json", "safetensors")}
+    assert names == {"round-0.json", "last-good", *files}
 
 
 @pytest.mark.quick

@@ -96,9 +96,9 @@ def train(
     leave_report(out, f"{opening} on {setting(recipe)}", args.quiet)
     if args.json:
         print(json.dumps({"folder": str(out), "runs": [result.summary.to_json() for result in results]}))
-        return 0
+        return output.ended(results)
     _show(table, out, following)
-    return 0
+    return output.ended(results)
 
 
 def whole(command: str, flag: str, text: str, expected: str = "a whole number that is not negative") -> int:

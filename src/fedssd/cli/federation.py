@@ -98,6 +98,13 @@ def _register_run(actions: argparse._SubParsersAction[Any]) -> None:
         "--out", type=a_path, metavar="DIR", help="a new or empty folder (default: DIR/runs/federation)"
     )
     action.add_argument("--resume", type=a_path, metavar="RUN", help="go on with the run in this folder")
+    action.add_argument(
+        "--from",
+        dest="resume_from",
+        default=argparse.SUPPRESS,
+        choices=("last", "last-good"),
+        help="where --resume goes on: the last checkpoint, or the one before the model went bad (default: last)",
+    )
     action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     _add_settings(action)
     action.add_argument("--json", action="store_true", help="print the summary as one line of JSON")
@@ -220,6 +227,8 @@ def _run(args: argparse.Namespace) -> int:
     trial = LocalFederation(args.app)
     if args.resume and args.out:
         raise UserError("--resume goes on in the run's own folder: leave --out away")
+    if hasattr(args, "resume_from") and not args.resume:
+        raise UserError(f"--from {args.resume_from} says where --resume goes on: name the run's folder with --resume")
     given = _given(args) | {"set": shlex.join(args.set)}
     if args.resume:
         folder = args.resume.resolve()

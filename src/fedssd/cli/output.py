@@ -8,12 +8,16 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedssd.errors import UserError
 from fedssd.runs.read import header_of, is_finished, rounds_recorded
+
+if TYPE_CHECKING:
+    from fedssd.simulation.result import Result
 
 ROOT = Path("runs")
 FEDERATION = "federation_app.py"  # in the folder of a Flower app
@@ -141,3 +145,16 @@ def program() -> str:
 def many(count: int, thing: str) -> str:
     """1 round, 2 rounds."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def ended(results: Sequence[Result]) -> int:
+    """The exit status of what ran: 1 where a run failed, which is said of each."""
+    from fedssd.runs.checkpoint import how_to_recover
+    from fedssd.runs.folder import RunFolder
+
+    failed = [result for result in results if result.summary.failed]
+    for result in failed:
+        summary, where = result.summary, f" {result.folder}" if result.folder else ""
+        how = how_to_recover(RunFolder(result.folder) if result.folder else None)
+        print(f"fedssd: run{where} failed in round {summary.rounds}: {summary.failed}; {how}", file=sys.stderr)
+    return 1 if failed else 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "fedssd resume runs/digits-fedssd-0                 from the last whole checkpoint to the end",
     "fedssd resume runs/digits-fedssd-0 --rounds 200    more rounds than were asked for at first",
+    "fedssd resume runs/digits-fedssd-0 --from last-good    from before a model went bad",
     "fedssd resume runs/compare-digits                  what is finished is not run again",
 )
 
@@ -33,6 +34,13 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     group = parser.add_argument_group("what goes on")
     group.add_argument("folder", type=a_path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
     group.add_argument("--rounds", metavar="N", help="go on to this many rounds (default: as many as were asked for)")
+    group.add_argument(
+        "--from",
+        dest="start",
+        default="last",
+        choices=("last", "last-good"),
+        help="a run's last checkpoint, or the one before its model went bad (default: %(default)s)",
+    )
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
     flags.add_speech_flags(parser.add_argument_group("output"))
     parser.set_defaults(main=main)
@@ -54,7 +62,8 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(
             f"{args.folder} ran on {OWN}, which no file holds: call fedssd.run(…, out=…, resume=True) again"
         )
-    return run.train(recipe, args.folder, args, True, _following(args.folder, recipe))
+    start = True if args.start == "last" else args.start
+    return run.train(recipe, args.folder, args, start, _following(args.folder, recipe))
 
 
 def _got(folder: Path) -> str:
@@ -72,6 +81,8 @@ def _many(args: argparse.Namespace) -> int:
     from fedssd.recipe import Recipe, check, merge
     from fedssd.sweeps.grid import read_plan
 
+    if args.start != "last":
+        raise UserError(f"--from {args.start} is for one run, and {args.folder} holds many: name the folder of one")
     workers = compare.whole("resume", "--workers", args.workers)
     asked = read_plan(args.folder).asked
     if asked.get("command") not in ("compare", "sweep"):

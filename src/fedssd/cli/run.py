@@ -55,7 +55,9 @@ def main(args: argparse.Namespace) -> int:
     return train(recipe, out, args, args.resume, next_command(source, given, recipe), remark)
 
 
-def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, following: str, remark: str = "") -> int:
+def train(
+    recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool | str, following: str, remark: str = ""
+) -> int:
     """Run a recipe into a folder, or go on with it there, and say how it went."""
     from fedssd.runs.loop import run_recipe
     from fedssd.runs.tracking import tracked, tracker
@@ -69,11 +71,12 @@ def train(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool, fol
     leave_report(out, f"{recipe.method} on {setting(recipe)}", args.quiet)
     if args.json:
         print(json.dumps(result.summary.to_json()))
-        return 0
+        return output.ended([result])
     print("\n".join(describe(result.summary, recipe)))
     print(f"results: {out}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
-    print(f"next:    {following}")
-    return 0
+    if not result.summary.failed:
+        print(f"next:    {following}")
+    return output.ended([result])
 
 
 def setting(recipe: Recipe) -> str:
@@ -98,7 +101,7 @@ def describe(summary: Summary, recipe: Recipe) -> list[str]:
     if summary.accuracy is not None and summary.best_accuracy is not None:
         lines.append(
             f"{recipe.method} on {recipe.data}, seed {recipe.seed}: global accuracy {100 * summary.accuracy:.2f} % "
-            f"after {output.many(recipe.rounds, 'round')} "
+            f"after {output.many(summary.rounds, 'round')} "
             f"(best {100 * summary.best_accuracy:.2f} % in round {summary.best_round})"
         )
     if summary.local_accuracy is not None and summary.forgetting is not None:

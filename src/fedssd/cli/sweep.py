@@ -92,7 +92,7 @@ def train(
             cells = sweep(recipe, grid, seeds, out, workers, listen, resume)
     except KeyboardInterrupt as error:
         raise output.interrupted(error, out) from None
-    table = tabulate_cells(cells)
+    table, results = tabulate_cells(cells), [result for cell in cells for result in cell.results]
     _write(out, table)
     leave_report(out, opening, args.quiet)
     if args.json:
@@ -100,9 +100,9 @@ def train(
             {"values": cell.values, "runs": [result.summary.to_json() for result in cell.results]} for cell in cells
         ]
         print(json.dumps({"folder": str(out), "cells": found}))
-        return 0
+        return output.ended(results)
     _show(table, out)
-    return 0
+    return output.ended(results)
 
 
 def parse_grid(words: list[str]) -> dict[str, list[str]]:

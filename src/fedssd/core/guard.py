@@ -204,7 +204,9 @@ def _implausible(samples: float, steps: float, length: float, most_samples: floa
 
 
 def _per_client(leaf: Tensor) -> Tensor:
-    return leaf.reshape(len(leaf), leaf[:1].numel())  # [C, …] to [C, P], also where there is no client or no number
+    return leaf.reshape(
+        len(leaf), leaf.shape[1:].numel()
+    )  # [C, …] to [C, P], also where there is no client or no number
 
 
 def _norms(part: Tree, sent: Tree | None) -> Tensor | None:

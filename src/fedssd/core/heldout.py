@@ -7,13 +7,14 @@ on the test set, where it is measured anyway, is read to one end only: to stop a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 
 from fedssd.core.contract import Auxiliary, ServerState
+from fedssd.core.guard import Seen
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 
@@ -26,6 +27,7 @@ class Health(NamedTuple):
 
     best: float = math.inf  # the lowest loss yet
     failures: int = 0  # rounds in a row, up to the last one, that were rolled back or measured far too bad
+    now: float = math.inf  # the loss of the model as it is, on the server's own samples
 
     @property
     def failed(self) -> bool:
@@ -39,7 +41,7 @@ class Checked(NamedTuple):
     state: ServerState
     places: list[int]
     health: Health
-    loss: float  # of the state's model
+    whole: float  # the loss with everybody in it
 
 
 Close = Callable[[Sequence[int]], ServerState]  # the round closed with some places of the cohort only
@@ -54,11 +56,12 @@ def checked(before: ServerState, cohort: int, close: Close, loss: Loss, health: 
     """
     everybody = list(range(cohort))
     if not cohort:
-        return Checked(close(everybody), everybody, health, health.best)
+        return Checked(close(everybody), everybody, health, health.now)
     if health.best == math.inf:
-        health = health._replace(best=_finite(loss(before.weights)))
+        began = _finite(loss(before.weights))
+        health = health._replace(best=began, now=began)
     state, places = close(everybody), everybody
-    now = loss(state.weights)
+    now = whole = _finite(loss(state.weights))
     while too_bad(now, health, classes) and 2 * (cohort - len(places) + 1) <= cohort:
         tried = []
         for place in places:
@@ -69,8 +72,8 @@ def checked(before: ServerState, cohort: int, close: Close, loss: Loss, health: 
         places = [place for place in places if place != out]
     if too_bad(now, health, classes):
         kept = before._replace(round=before.round + 1)
-        return Checked(kept, [], health._replace(failures=health.failures + 1), loss(before.weights))
-    return Checked(state, places, Health(min(health.best, now)), now)
+        return Checked(kept, [], health._replace(failures=health.failures + 1), whole)
+    return Checked(state, places, Health(min(health.best, now), 0, now), whole)
 
 
 def measured(loss: float, health: Health, classes: int) -> Health:
@@ -98,3 +101,32 @@ def cross_entropy(net: Net, weights: Tree, auxiliary: Auxiliary) -> float:
 
 def _finite(loss: float) -> float:
     return loss if math.isfinite(loss) else math.inf
+
+
+class Safety(NamedTuple):
+    """What guard and check remember of a run's rounds: its clients' updates, by model, and how it has fared."""
+
+    seen: Mapping[str, Seen] = {}
+    health: Health = Health()
+
+    @property
+    def good(self) -> float | None:
+        """The loss by which to choose among good models; None of a model that may not be in good order."""
+        if self.health.failures:
+            return None
+        return self.health.now if self.health.now < math.inf else 0.0
+
+    def to_tree(self) -> Tree:
+        """Give every number as a tensor: what a checkpoint keeps."""
+        seen = {name: torch.tensor(one, dtype=torch.float64) for name, one in self.seen.items()}
+        return {"seen": seen, "health": torch.tensor(self.health, dtype=torch.float64)}
+
+    @staticmethod
+    def from_tree(held: Tree) -> Safety:
+        """Read what :meth:`to_tree` gave; a run from before there was any has seen nothing."""
+        if not held:
+            return Safety()
+        best, failures, now = held["health"].tolist()
+        return Safety(
+            {name: Seen(*one.tolist()) for name, one in held["seen"].items()}, Health(best, int(failures), now)
+        )

@@ -24,6 +24,7 @@ class Settings:
     server_data: str = ""
     out: str = ""
     resume: str = ""
+    resume_from: str = "last"
     min_nodes: int = 0
     wait: float = 300.0
     round_timeout: float = 3600.0
@@ -36,6 +37,7 @@ NOTES = {
     "server_data": "the server's samples, labelled; if empty, its share of the recipe's data",
     "out": "the folder of the run's record, below the server's working directory",
     "resume": "the folder of a run to go on with",
+    "resume_from": "where it goes on: its last checkpoint, or last-good",
     "min_nodes": "clients that must be connected for a round to begin; 0: all that should take part",
     "wait": "seconds to wait for them before the run ends",
     "round_timeout": "seconds for a round's replies; who is later is left out",
@@ -62,6 +64,8 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     for key in ("wait", "round_timeout"):
         if not 0 < getattr(settings, key) < math.inf:
             raise UserError(f"run-config {key.replace('_', '-')} expects seconds above 0, got {getattr(settings, key)}")
+    if settings.resume_from not in ("last", "last-good"):
+        raise UserError(f"run-config resume-from expects last or last-good, got {settings.resume_from!r}")
     if settings.weighting not in WEIGHTINGS:
         raise UserError(
             f"run-config weighting expects one of {', '.join(WEIGHTINGS)}, got {settings.weighting!r} "

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.contract import Work
 from fedssd.core.engine import Trained
-from fedssd.core.guard import MOST_SAMPLES, Limits, judge, misfit, refusal
+from fedssd.core.guard import MOST_SAMPLES, Limits, Seen, Verdict, judge, misfit, refusal
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.flower.enrolment import Enrolment
@@ -57,6 +57,7 @@ class Outcome(NamedTuple):
     asked: int  # how many clients were written to
     arrived: int  # how many replies came, the refused among them
     slowest: float  # seconds of local training, of the accepted client that says it took longest
+    seen: Seen  # what the guard remembers once the round is taken
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Rules:
     deadline: float = 3600.0  # seconds for a round's replies
     weighting: str = "samples"
     most_samples: int = 0  # a client that claims more is refused; 0 sets no limit
-    norm_limit: float = 0.0  # an update of more than so many times the cohort's median norm is refused; 0 for never
+    limits: Limits = field(default_factory=Limits)  # how far an update may go
     stop: bool = False  # a refused reply ends the run
 
 
@@ -81,7 +82,8 @@ class Ends:
 
     open: Callable[[Tree], Opened]  # from the global weights
     work: Callable[[int], Work]  # what a client of so many samples does in this round
-    close: Callable[[Outcome], Tree]  # to the global weights
+    seen: Callable[[], Seen]  # what the guard remembers of earlier rounds
+    close: Callable[[Outcome], tuple[Tree, Outcome]]  # to the global weights; who spoils them is left out after all
 
 
 @dataclass
@@ -134,6 +136,7 @@ class FederatedStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take what is sound, say why the rest is not, and close the round."""
         outcome = self._judge({reply.metadata.reply_to_message_id: reply for reply in replies})
+        weights, outcome = self.server.close(outcome)
         self.round += 1
         for client in outcome.clients:
             self.accepted[client] = self.round
@@ -141,7 +144,6 @@ class FederatedStrategy(Strategy):
             self.tell(f"round {self.round}: client {client} is left out: {why}")
         for client in outcome.fresh:
             self.tell(f"round {self.round}: client {client} had lost its memory and began anew")
-        weights = self.server.close(outcome)
         return arrays_of(weights), MetricRecord({"accepted": len(outcome.clients), "dropped": len(outcome.dropped)})
 
     def configure_evaluate(
@@ -208,7 +210,7 @@ class FederatedStrategy(Strategy):
                 refused[client] = found
         clients = sorted(sound)  # float sums depend on the order, replies come in any
         trained = self._stacked([sound[client] for client in clients])
-        far = self._far_out(trained)
+        far, seen = self._far_out(trained)
         refused |= {clients[place]: why for place, why in far.items()}
         self._stop_for(refused)
         kept = [place for place in range(len(clients)) if place not in far]
@@ -221,6 +223,7 @@ class FederatedStrategy(Strategy):
             len(self._asked),
             len(sound) + len(refused) - len(far),
             max((s for s in (sound[client].seconds for client in accepted) if 0 <= s < math.inf), default=0.0),
+            seen,
         )
 
     def _why_missing(self, reply: Message | None) -> str:
@@ -230,13 +233,11 @@ class FederatedStrategy(Strategy):
             reply = None
         return why_not(reply, f"no reply within {self.rules.deadline:g} s")
 
-    def _far_out(self, trained: Trained) -> dict[int, str]:
+    def _far_out(self, trained: Trained) -> Verdict:
         """The places of those whose update moved much further than the others'."""
-        if not self.rules.norm_limit:
-            return {}
         parts = {"update": trained.got, "report": trained.reports}
         expected = {"update": self._sent_weights} if trained.local else {}
-        return judge(parts, trained.work, expected, Limits(norm_limit=self.rules.norm_limit)).refused
+        return judge(parts, trained.work, expected, self.rules.limits, self.server.seen())
 
     def _stop_for(self, refused: dict[int, str]) -> None:
         if refused and self.rules.stop:

@@ -1,6 +1,6 @@
 """What a run is: the keys of a recipe, and recipes."""
 
-from fedssd.recipe.keys import FREE, KEYS, MACHINE, SPELLINGS, interval, of, toml_value
+from fedssd.recipe.keys import FREE, KEYS, MACHINE, SPELLINGS, interval, of
 from fedssd.recipe.recipe import (
     FOLDER,
     NAMED,
@@ -14,6 +14,7 @@ from fedssd.recipe.recipe import (
     refuse_unused,
     usual,
 )
+from fedssd.recipe.values import toml_value
 
 __all__ = [
     "FOLDER",

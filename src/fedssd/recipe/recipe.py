@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError, closest, nearest
-from fedssd.recipe.keys import KEYS, LATER, MACHINE, Keys, canonical, checked, parsed, spellings, toml_value, typed
+from fedssd.recipe.keys import KEYS, LATER, MACHINE, Keys, canonical, spellings
+from fedssd.recipe.values import checked, parsed, toml_value, typed
 
 Options = dict[str, dict[str, Any]]
 FOLDER = Path(__file__).parents[1] / "recipes"

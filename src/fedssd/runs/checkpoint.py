@@ -3,6 +3,7 @@
 A checkpoint of round t is two files below ``checkpoint/``: ``round-t.safetensors`` with every tensor, and
 ``round-t.json`` with the rest, among it the checksum of the first, sealed by a checksum of its own. The JSON file is
 written last: where it is whole, so is the checkpoint. Nothing is parsed before its checksum has been seen to fit.
+``last-good`` names the checkpoint whose model had the lowest loss on the server's own samples, which is always kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 import fedssd
 from fedssd.core import tree
 from fedssd.core.contract import ServerState
+from fedssd.core.heldout import Safety
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.runs.folder import Position, RunFolder, explained, sync_folder, write_whole
@@ -60,7 +62,8 @@ def unsealed(path: Path) -> Content:
 
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
-KEPT = 2  # checkpoints, beside the beginning
+KEPT = 2  # checkpoints, beside the beginning and the last good one
+GOOD = "last-good"
 NAME = re.compile(r"round-(\d{1,10})\.json")
 
 
@@ -78,6 +81,7 @@ class Checkpoint(NamedTuple):
     together: tuple[str, ...]  # the folders of the runs that went side by side, in their order
     state: ServerState | None
     memories: Tree
+    safety: Safety
 
 
 def save_checkpoint(
@@ -88,8 +92,12 @@ def save_checkpoint(
     seconds: float,
     state: ServerState,
     memories: Tree,
+    safety: Safety,
 ) -> None:
-    """Write the checkpoint of this round, then let go of all but the last two; round 0 is the beginning."""
+    """Write the checkpoint of this round, then let go of all but the last two and the last good one.
+
+    Round 0 is the beginning.
+    """
     place = folder.path / "checkpoint"
     content: Content = {
         "format": FORMAT,
@@ -106,11 +114,14 @@ def save_checkpoint(
         if state.round:
             folder.sync()
             held = {"weights": state.weights, "local": state.local, "server": state.server, "memories": memories}
+            held["safety"] = safety.to_tree()
             content |= _write_tensors(_path(place, state.round, "safetensors"), held)
         write_whole(_path(place, state.round, "json"), sealed(content), durable=state.round > 0)
         if state.round:
             sync_folder(place)
-        forget(folder, [number for number in rounds_in(folder)[KEPT:] if number])
+            if safety.good is not None:
+                _mark(folder, state.round, safety.good)
+        forget(folder, [number for number in rounds_in(folder)[KEPT:] if number not in (0, last_good(folder))])
 
 
 def _path(place: Path, number: int, ending: str) -> Path:
@@ -129,6 +140,35 @@ def _write_tensors(path: Path, held: Tree) -> Content:
     content = save(named)
     write_whole(path, content, durable=True)
     return {"tensors": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}, "structure": structure}
+
+
+def last_good(folder: RunFolder) -> int | None:
+    """The round of the last good checkpoint, if there is one."""
+    marked = _marked(folder)
+    return marked[0] if marked else None
+
+
+def how_to_recover(folder: RunFolder | None) -> str:
+    """Say what can be gone on from after a run has failed."""
+    number = last_good(folder) if folder else None
+    return f"--from {GOOD} goes on from round {number}" if number else "it has no checkpoint known to be good"
+
+
+def _marked(folder: RunFolder) -> tuple[int, float] | None:
+    try:
+        content = unsealed(folder.path / "checkpoint" / GOOD)
+        number, loss = int(content["round"]), float(content["loss"])
+    except (UnusableError, KeyError, TypeError, ValueError):
+        return None
+    return (number, loss) if number in rounds_in(folder) else None
+
+
+def _mark(folder: RunFolder, number: int, loss: float) -> None:
+    """Call this round's checkpoint the last good one, unless that has a lower loss."""
+    marked = _marked(folder)
+    if marked is None or loss <= marked[1]:
+        content = {"round": number, "loss": loss}
+        write_whole(folder.path / "checkpoint" / GOOD, sealed(content), durable=True)
 
 
 def rounds_in(folder: RunFolder) -> list[int]:
@@ -150,6 +190,8 @@ def forget(folder: RunFolder, numbers: Sequence[int]) -> None:
         for path in (*place.glob("*.part"), *place.glob("round-*.safetensors")):
             if path not in known:
                 path.unlink(missing_ok=True)
+        if last_good(folder) is None:
+            (place / GOOD).unlink(missing_ok=True)
 
 
 def read_checkpoint(folder: RunFolder, number: int, federation: Federation) -> Checkpoint:
@@ -185,6 +227,7 @@ def _understood(folder: RunFolder, number: int, content: Content, federation: Fe
         tuple(content["together"]),
         ServerState(number, held["weights"], held["local"], held["server"]) if held else None,
         held["memories"] if held else {},
+        Safety.from_tree(held.get("safety", {})) if held else Safety(),
     )
 
 
@@ -206,12 +249,15 @@ def _shapes(weights: Tree) -> dict[str, tuple[Any, ...]]:
 
 
 def last_common(
-    folders: Sequence[RunFolder], federations: Sequence[Federation], notice: Callable[[str], None]
+    folders: Sequence[RunFolder], federations: Sequence[Federation], notice: Callable[[str], None], good: bool = False
 ) -> list[Checkpoint] | None:
     """The newest checkpoints of one round that all of these runs have whole; None where there is none at all.
 
     What is damaged is named and passed over. A run whose checkpoints are of another recipe or of other data is refused.
+    With ``good`` it is a run's last good checkpoint or none.
     """
+    if good:
+        return [_the_good_one(folder, federation) for folder, federation in zip(folders, federations, strict=True)]
     there = [set(rounds_in(folder)) for folder in folders]
     if not any(there):
         _refuse_to_discard(folders)
@@ -238,6 +284,18 @@ def last_common(
         raise UserError(f"{refusal}; put it back, or start anew in another folder")
     notice("no checkpoint is left to go on from: starting from the beginning")
     return None
+
+
+def _the_good_one(folder: RunFolder, federation: Federation) -> Checkpoint:
+    number = last_good(folder)
+    if number is None:
+        raise UserError(f"{folder.path} has no checkpoint that is known to be good: start anew in another folder")
+    try:
+        found = read_checkpoint(folder, number, federation)
+    except UnusableError as why:
+        raise UserError(f"cannot go on with {folder.path} from {GOOD}, round {number}: {why}") from None
+    _same_company([folder], [found])
+    return found
 
 
 def _refuse_to_discard(folders: Sequence[RunFolder]) -> None:
@@ -270,4 +328,4 @@ def go_on(run: Run, folder: RunFolder, point: Checkpoint, header: Content, devic
     weights, local, server, memories = (tree.map_tree(lambda leaf: leaf.to(device), one) for one in trees)
     run.state = ServerState(point.round, weights, local, server)
     run.store.restore(memories)
-    run.seconds = point.seconds
+    run.seconds, run.safety = point.seconds, point.safety

@@ -13,7 +13,7 @@ from fedssd.core.engine import Engine
 from fedssd.errors import UserError
 from fedssd.methods.custom import blaming
 from fedssd.recipe import Recipe, interval
-from fedssd.runs.checkpoint import Checkpoint, forget, go_on, last_common, rounds_in, save_checkpoint
+from fedssd.runs.checkpoint import GOOD, Checkpoint, forget, go_on, last_common, rounds_in, save_checkpoint
 from fedssd.runs.folder import DiskError, RunFolder, refuse_taken
 from fedssd.runs.provenance import header
 from fedssd.runs.signals import unbroken
@@ -22,7 +22,7 @@ from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.receive import newly_missing
 from fedssd.simulation.result import Result, Round
 from fedssd.simulation.setup import Brought, Federation, assemble_all
-from fedssd.simulation.simulation import Run, engine_for, one_round, start
+from fedssd.simulation.simulation import Closed, Run, engine_for, one_round, start
 
 SHARE = 100  # auto: a checkpoint may cost a hundredth of the time since the last one
 SOONEST = 5.0  # auto: seconds between checkpoints that cost next to nothing
@@ -33,7 +33,7 @@ def run_recipe(
     out: Path | None = None,
     listen: Listener = ignore,
     brought: Brought | None = None,
-    resume: bool = False,
+    resume: bool | str = False,
 ) -> Result:
     """Run one recipe; with ``out``, everything is written there as it happens, and can be resumed from there."""
     return run_together([recipe], [out], listen, brought, resume)[0]
@@ -44,11 +44,12 @@ def run_together(
     outs: Sequence[Path | None],
     listen: Listener = ignore,
     brought: Brought | None = None,
-    resume: bool = False,
+    resume: bool | str = False,
 ) -> list[Result]:
     """Run recipes that differ in seeds, splits and numbers only, side by side in one program.
 
-    With ``resume`` they go on from the last checkpoints they have in common, or begin where there are none.
+    With ``resume`` they go on from the last checkpoints they have in common, or begin where there are none; with
+    ``"last-good"`` from the checkpoint of that name.
     """
     federations = assemble_all(recipes, brought)
     first = federations[0]
@@ -58,11 +59,11 @@ def run_together(
     with ExitStack() as held, repeatable(first.recipe.deterministic):
         written = [folder for folder in folders if folder is not None]
         for folder in written:
-            refuse_taken(folder.path, resume)
+            refuse_taken(folder.path, bool(resume))
             held.callback(folder.release)
             if folder.path.is_dir():
                 folder.hold()
-        points = last_common(written, federations, notice) if resume and written else None
+        points = last_common(written, federations, notice, resume == GOOD) if resume and written else None
         machine, why = settle(first, len(recipes), points[0].machine if points else None, notice)
         device = torch.device(machine.device)
         engine = engine_for(first, machine, notice)
@@ -96,18 +97,31 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
     begun = time.perf_counter() - runs[0].seconds
     try:
         for done in range(runs[0].state.round, rounds):
+            if all(run.failed for run in runs):
+                break
             with blaming(f"in round {done + 1}"):
                 closed, ended = one_round(runs, engine)
+            going = [not run.failed for run in runs]  # one that failed is trained only for the others' rounding
             with unbroken():
-                for run, folder, one, new in zip(runs, keeper.folders, closed, ended, strict=True):
+                if any(
+                    one.health.failures > run.safety.health.failures == 0 for run, one in zip(runs, closed, strict=True)
+                ):
+                    keeper.keep()  # from here it may be lost
+                for run, folder, one, new, on in zip(runs, keeper.folders, closed, ended, going, strict=True):
+                    if not on:
+                        run.state = run.state._replace(round=run.state.round + 1)
+                        continue
                     if folder:
                         folder.add(new)
                     run.rounds.append(new)
                     run.seconds = time.perf_counter() - begun
                     run.move_on(one)
                 keeper.keep_if_due()
-            for place, (run, new) in enumerate(zip(runs, ended, strict=True)):
+            for place, (run, new, on) in enumerate(zip(runs, ended, going, strict=True)):
+                if not on:
+                    continue
                 notes = [_divergence(run, new)] if _diverged_now(run) else []
+                notes += [f"{run.name} failed in round {new.number}: {run.failed}"] if run.failed else []
                 for note in [*notes, *newly_missing(run.name, run.rounds)]:
                     listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=note))
                 folder = keeper.folders[place]
@@ -126,6 +140,10 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
         raise
 
 
+def _begins_to_fail(run: Run, closed: Closed) -> bool:
+    return run.safety.health.failures == 0 < closed.health.failures
+
+
 def _how_to_go_on(runs: list[Run], keeper: OnDisk) -> str:
     folder = keeper.folders[0]
     path = folder and (folder.path.parent if len(runs) > 1 else folder.path)
@@ -140,7 +158,11 @@ def _diverged_now(run: Run) -> bool:
 
 
 def _divergence(run: Run, last: Round) -> str:
-    how = "every update was refused, so its model stays" if last.unchanged else "its loss is no finite number"
+    how = {
+        "": "its loss is no finite number",
+        "refused": "every update was refused, so its model stays",
+        "rolled back": "what came back spoiled the model, so it stays as it was",
+    }[last.unchanged]
     return f"{run.name} diverged in round {last.number}: {how} (a smaller lr may help)"
 
 
@@ -197,7 +219,7 @@ class OnDisk:
             return
         machine = self.machine._replace(width=getattr(self.engine, "width", None) or 0)
         memories = run.store.everything()
-        save_checkpoint(folder, run.federation, machine, self.together, run.seconds, run.state, memories)
+        save_checkpoint(folder, run.federation, machine, self.together, run.seconds, run.state, memories, run.safety)
 
 
 def _refuse_fewer(run: Run, folder: RunFolder, done: int) -> None:

@@ -40,10 +40,19 @@ def measure_round(
         drift=_drift(job.sent, received.trained),
         clients=tuple(job.clients),
         dropped=received.dropped,
-        unchanged="" if received.clients else "refused" if received.bytes_up else "lost",
+        unchanged=_unchanged(received),
         seconds=seconds,
         **measured,
     )
+
+
+def _unchanged(received: Received) -> str:
+    """Why no update went in, where none did."""
+    if received.clients:
+        return ""
+    if received.rolled_back:
+        return "rolled back"
+    return "refused" if received.bytes_up else "lost"
 
 
 def _accuracies(job: Job, received: Received, evaluation: Evaluation) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Round:
     drift: float | None = None  # the mean of ‖w_i − w_g‖ over the accepted clients
     clients: tuple[int, ...] = ()
     dropped: Mapping[int, str] = field(default_factory=dict)  # by client why its update did not go in
-    unchanged: str = ""  # "refused" or "lost" where no update went in
+    unchanged: str = ""  # "refused", "rolled back" or "lost" where no update went in
     seconds: Mapping[str, float] = field(default_factory=dict)
     worst_class: float | None = None  # the global model's accuracy on the class it is worst at
     local_worst_class: float | None = None
@@ -54,8 +54,8 @@ class Round:
 
     @property
     def diverged(self) -> bool:
-        """Whether training broke down: the loss is no finite number, or every update was refused."""
-        return (self.loss is not None and math.isnan(self.loss)) or self.unchanged == "refused"
+        """Whether training broke down: the loss is no finite number, or the round was refused or rolled back whole."""
+        return (self.loss is not None and math.isnan(self.loss)) or self.unchanged in ("refused", "rolled back")
 
     @staticmethod
     def from_json(content: object) -> Round:
@@ -152,6 +152,7 @@ class Summary:
     dropped: int = 0  # updates that did not go in
     unchanged_rounds: int = 0  # rounds in which none did
     diverged: int | None = None  # the first round in which training broke down
+    failed: str = ""  # why the run was ended, where it was
     seconds: float = 0.0
     recipe_hash: str = ""
     split_hash: str = ""
@@ -161,6 +162,11 @@ class Summary:
     def finished(self) -> bool:
         """Whether the run has all its rounds."""
         return self.rounds == self.of_rounds
+
+    @property
+    def status(self) -> str:
+        """How the run stands: completed, failed, or stopped before its end."""
+        return "failed" if self.failed else "completed" if self.finished else "stopped"
 
     @staticmethod
     def from_json(content: object) -> Summary:
@@ -188,6 +194,7 @@ class Summary:
             dropped=whole.whole("dropped", 0),
             unchanged_rounds=whole.whole("unchanged_rounds", 0),
             diverged=whole.whole("diverged") if "diverged" in whole else None,
+            failed=whole.text("failed", "") if whole.text("status", "") else "",
             seconds=whole.maybe("seconds") or 0.0,
             recipe_hash=whole.text("recipe_hash", ""),
             split_hash=whole.text("split_hash", ""),
@@ -202,6 +209,8 @@ class Summary:
             content |= {"dropped": self.dropped, "unchanged_rounds": self.unchanged_rounds}
         if self.diverged is not None:
             content["diverged"] = self.diverged
+        if self.failed:
+            content |= {"status": self.status, "failed": self.failed}
         if self.accuracy is not None:
             final = {"acc": self.accuracy, "loss": self.loss, "local_acc": self.local_accuracy}
             final["forgetting"] = self.forgetting
@@ -210,7 +219,7 @@ class Summary:
         return content | self.more
 
 
-def summarise(recipe: Recipe, split_hash: str, rounds: Sequence[Round], seconds: float) -> Summary:
+def summarise(recipe: Recipe, split_hash: str, rounds: Sequence[Round], seconds: float, failed: str = "") -> Summary:
     """What these rounds came to."""
     measured = [one for one in rounds if one.accuracy is not None]
     last = measured[-1] if measured else None
@@ -234,6 +243,7 @@ def summarise(recipe: Recipe, split_hash: str, rounds: Sequence[Round], seconds:
         dropped=sum(len(one.dropped) for one in rounds),
         unchanged_rounds=sum(bool(one.unchanged) for one in rounds),
         diverged=next((one.number for one in rounds if one.diverged), None),
+        failed=failed,
         seconds=round(seconds, 3),
         recipe_hash=recipe.hash,
         split_hash=split_hash,

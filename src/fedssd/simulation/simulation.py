@@ -16,6 +16,7 @@ from torch import Tensor
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, ServerState
 from fedssd.core.engine import Engine, Evaluation, Job, Trained
+from fedssd.core.heldout import IN_A_ROW, Checked, Health, Safety, checked, cross_entropy, measured
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore
 from fedssd.core.tree import Tree
@@ -25,7 +26,7 @@ from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.fields import Json
 from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.measure import measure_round
-from fedssd.simulation.receive import Received, receive
+from fedssd.simulation.receive import Received, receive, stopped
 from fedssd.simulation.result import Result, Round, summarise
 from fedssd.simulation.setup import Brought, Federation, assemble
 
@@ -43,10 +44,20 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
     header: Json = field(default_factory=dict)  # what it is made with
     seconds: float = 0.0
+    safety: Safety = field(default_factory=Safety)
 
     @property
     def name(self) -> str:
         return f"{self.federation.recipe.method} seed {self.federation.recipe.seed}"
+
+    @property
+    def failed(self) -> str:
+        """Why the run is to end here, if it is."""
+        if not self.safety.health.failed:
+            return ""
+        if self.auxiliary is None:
+            return f"in {IN_A_ROW} evaluated rounds in a row its loss on the test set was far above guessing"
+        return f"{IN_A_ROW} rounds in a row were rolled back, each left the model far worse than guessing"
 
     def method_now(self) -> Method:
         """The method with this round's learning rate."""
@@ -55,7 +66,7 @@ class Run:
     def move_on(self, closed: Closed) -> None:
         """Take over what a round came to: the clients remember, and the server has its next state."""
         self.store.put(closed.received.clients, closed.received.trained.memories)
-        self.state = closed.state
+        self.state, self.safety = closed.state, Safety(closed.received.seen, closed.health)
 
     def weights(self) -> Tree:
         """The global model; where no weights are shared, every client's own, stacked."""
@@ -66,7 +77,7 @@ class Run:
     def result(self, folder: Path | None = None) -> Result:
         """What the run has come to, and where it is written, if it is."""
         recipe, weights = self.federation.recipe, self.weights()
-        summary = summarise(recipe, self.federation.partition.hash, self.rounds, self.seconds)
+        summary = summarise(recipe, self.federation.partition.hash, self.rounds, self.seconds, self.failed)
         return Result(
             recipe, tuple(self.rounds), summary, self.header, folder, partial(_given, weights), self.federation.module
         )
@@ -81,6 +92,7 @@ class Closed(NamedTuple):
 
     state: ServerState
     received: Received  # whose clients remember the round
+    health: Health
     sent: Tree | None = None
     trained: Trained | None = None  # what came back, before anybody was left out
 
@@ -114,16 +126,59 @@ def open_job(run: Run) -> Job:
 
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     """What the round comes to at the server, and what the accepted clients will remember of it."""
-    federation = run.federation
-    received = receive(federation.recipe, federation.rounds, job, trained, len(run.rows))
+    recipe, rounds = run.federation.recipe, run.federation.rounds
+    received = receive(recipe, rounds, job, trained, len(run.rows), run.safety.seen)
     return close_received(run, job, received)._replace(trained=trained)
 
 
 def close_received(run: Run, job: Job, received: Received) -> Closed:
-    """The same, of replies that the guard has seen."""
-    clients, trained = received.clients, received.trained
-    state = run.federation.rounds.close(job.method, run.state, trained, len(run.rows), run.auxiliary, clients)
-    return Closed(state, received, job.sent)
+    """The same, of replies that the guard has seen; whoever spoils the model is left out here."""
+    rounds, everybody = run.federation.rounds, range(len(received.clients))
+
+    def close(places: Sequence[int]) -> ServerState:
+        clients, trained = [received.clients[place] for place in places], received.trained.only(list(places))
+        return rounds.close(job.method, run.state, trained, len(run.rows), run.auxiliary, clients)
+
+    if not watched(run) or run.auxiliary is None:
+        return Closed(close(everybody), received, run.safety.health, job.sent)
+    # The work of clients with different models is no one stack to take a client from: all of it counts as one reply.
+    alone = len(rounds.nets) == 1
+    found = checked(
+        run.state,
+        len(everybody) if alone else min(1, len(everybody)),
+        close if alone else lambda places: close(everybody),
+        lambda weights: _held_out(run, weights),
+        run.safety.health,
+        run.federation.dataset.num_classes,
+    )
+    return Closed(found.state, _left_out(run, received, found, alone), found.health, job.sent)
+
+
+def watched(run: Run) -> bool:
+    """Whether the loss of the global model, where there is one, is read to see that nobody has spoiled it."""
+    federation = run.federation
+    return federation.method.local.shares_weights and federation.recipe.on_bad_update != "keep"
+
+
+def _held_out(run: Run, weights: Tree) -> float:
+    """The loss on the server's own samples; where models differ, the worst of them."""
+    assert run.auxiliary is not None
+    nets = run.federation.rounds.nets
+    each = weights if len(nets) > 1 else {run.federation.rounds.form: weights}
+    return max(cross_entropy(net, each[name], run.auxiliary) for name, net in nets.items())
+
+
+def _left_out(run: Run, received: Received, found: Checked, alone: bool) -> Received:
+    """What was received after the check; of a round in which somebody was left out, the guard learns nothing."""
+    kept = found.places if alone or not found.places else list(range(len(received.clients)))
+    if len(kept) == len(received.clients):
+        return received
+    how = f"loss {found.whole:.3g} on the server's own samples"
+    why = f"it spoils the model, {how}" if kept else f"rolled back, {how}"
+    out = {client: why for place, client in enumerate(received.clients) if place not in kept}
+    if run.federation.recipe.on_bad_update == "stop":
+        raise stopped(run.state.round, *next(iter(out.items())))
+    return received.without(out, run.safety.seen)
 
 
 def evaluate_closed(
@@ -135,6 +190,14 @@ def evaluate_closed(
         return [None] * len(closed)
     weights, population = [one.state.weights for one in closed], len(federation.partition.clients)
     return federation.rounds.evaluate(engine, weights, jobs, trained, population, recipe.evaluate_local)
+
+
+def read(run: Run, closed: Closed, evaluation: Evaluation | None) -> Closed:
+    """The same, with what the test set says of the model: heard only where the server has no samples of its own."""
+    if evaluation is None or not watched(run) or run.auxiliary is not None:
+        return closed
+    loss, classes = float(evaluation.loss[0]), run.federation.dataset.num_classes
+    return closed._replace(health=measured(loss, closed.health, classes))
 
 
 class Clock:
@@ -171,6 +234,7 @@ def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Round
         closed = [close_job(run, job, one) for run, job, one in zip(runs, jobs, trained, strict=True)]
     with clock.measure("evaluate"):
         evaluations = evaluate_closed(runs[0].federation, engine, closed, jobs, trained)
+    closed = [read(run, one, seen) for run, one, seen in zip(runs, closed, evaluations, strict=True)]
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
     return closed, [measure_round(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]
@@ -207,8 +271,8 @@ class Simulation:
         self._closed: Closed | None = None
 
     def __iter__(self) -> Iterator[Round]:
-        """Run the rounds that are left."""
-        while self.state.round < self.recipe.rounds:
+        """Run the rounds that are left; a run that fails has none."""
+        while self.state.round < self.recipe.rounds and not self._run.failed:
             begun = time.perf_counter()
             with repeatable(self.recipe.deterministic), using_threads(self._machine.threads):
                 (self._closed,), (new,) = one_round([self._run], self._engine)
