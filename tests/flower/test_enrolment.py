@@ -206,3 +206,11 @@ def test_a_server_with_impossible_bounds_is_refused(
     flag: str, value: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"{flag} expects 1 to" in complaint(capsys, "serve", tmp_path, flag, value)
+
+
+def test_a_run_without_a_server_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app, keys = tmp_path / "app", tmp_path / "keys"
+    cli(capsys, "init", app)
+    write_certificates(keys, ["server.example"], 0)
+    assert f"federation serve {keys}" in complaint(capsys, "run", app, "--keys", keys)
+    assert "expected an app's folder" in complaint(capsys, "run", keys, "--keys", keys)

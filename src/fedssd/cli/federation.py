@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from fedssd.errors import UserError
 
 if TYPE_CHECKING:
     from fedssd.flower.audit import Item
+    from fedssd.flower.command import Ending
     from fedssd.flower.settings import Settings
 
 EXAMPLES = examples(
@@ -94,8 +96,12 @@ def _register_certs(actions: argparse._SubParsersAction[Any]) -> None:
 def _register_run(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("run", help="run the app on what up started, and wait for its end")
     _add_app(action)
+    action.add_argument("--keys", type=a_path, metavar="KEYS", help="run on what `federation serve KEYS` started")
     action.add_argument(
-        "--out", type=a_path, metavar="DIR", help="a new or empty folder (default: DIR/runs/federation)"
+        "--out",
+        type=a_path,
+        metavar="DIR",
+        help="a new or empty folder (default: runs/federation of DIR or the server)",
     )
     action.add_argument("--resume", type=a_path, metavar="RUN", help="go on with the run in this folder")
     action.add_argument(
@@ -222,9 +228,7 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fedssd.flower.local import LocalFederation
-
-    trial = LocalFederation(args.app)
+    run = _runner(args)
     if args.resume and args.out:
         raise UserError("--resume goes on in the run's own folder: leave --out away")
     if hasattr(args, "resume_from") and not args.resume:
@@ -238,11 +242,11 @@ def _run(args: argparse.Namespace) -> int:
         given["out"] = str(folder)
     say = (lambda text: None) if args.json else print
     try:
-        outcome = trial.run(given, say)
+        outcome = run(given, say)
     except KeyboardInterrupt as error:
-        raise type(error)(_kept(args.app, folder)) from None
+        raise type(error)(_kept(args, folder)) from None
     if not outcome.completed:
-        raise UserError(f"{outcome.reason}; {_kept(args.app, folder)}")
+        raise UserError(f"{outcome.reason}; {_kept(args, folder)}")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if args.json:
         print(json.dumps(summary))
@@ -253,9 +257,27 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _kept(app: Path, folder: Path) -> str:
+def _runner(args: argparse.Namespace) -> Callable[[dict[str, Any], Callable[[str], None]], Ending]:
+    """What starts the app: the federation that `up` has started here, or the server of `serve`."""
+    if args.keys is None:
+        from fedssd.flower.local import LocalFederation
+
+        return LocalFederation(args.app).run
+    from fedssd.flower.app import recipe_in
+    from fedssd.flower.command import FlowerCommand
+    from fedssd.flower.serving import NAME, OPERATOR
+
+    recipe_in(args.app)
+    flwr = FlowerCommand(args.keys.resolve() / OPERATOR, NAME)
+    if not flwr.configured:
+        raise UserError(f"no server was started with {args.keys}: {output.program()} federation serve {args.keys}")
+    return lambda given, say: flwr.run(args.app.resolve(), given, say)
+
+
+def _kept(args: argparse.Namespace, folder: Path) -> str:
     """What a run that ended early has left, and how to go on with it."""
-    words = shlex.join(["federation", "run", str(app), "--resume", str(folder)])
+    own = [] if args.keys is None else ["--keys", str(args.keys)]
+    words = shlex.join(["federation", "run", str(args.app), *own, "--resume", str(folder)])
     how = f"; go on with: {output.program()} {words}" if (folder / "checkpoint").is_dir() else ""
     return output.kept(folder) + how
 
@@ -264,7 +286,9 @@ def _folder(args: argparse.Namespace) -> Path:
     """Where a new run is recorded."""
     if args.out is not None:
         return output.choose(args.out).resolve()
-    base: Path = (args.app / "runs" / "federation").resolve()
+    from fedssd.flower.serving import usual_state
+
+    base: Path = ((args.app if args.keys is None else usual_state(args.keys)) / "runs" / "federation").resolve()
     folder, number = base, 2
     while folder.exists():
         folder, number = base.with_name(f"{base.name}-{number}"), number + 1

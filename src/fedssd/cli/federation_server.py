@@ -64,7 +64,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _server(args: argparse.Namespace) -> ServerProcesses:
-    from fedssd.flower.serving import Outside, ServerProcesses
+    from fedssd.flower.serving import Outside, ServerProcesses, usual_state
 
     for flag, value, most in (
         ("--port", args.port, 65535),
@@ -75,6 +75,6 @@ def _server(args: argparse.Namespace) -> ServerProcesses:
             raise UserError(f"{flag} expects 1 to {most}, got {value}")
     if not args.keys.is_dir():
         raise UserError(f"expected the folder of `{output.program()} federation certs`, got {args.keys}")
-    state = args.state or args.keys.resolve().with_name(f"{args.keys.resolve().name}-state")
+    state = args.state or usual_state(args.keys)
     outside = Outside(args.host, args.port, args.per_address, args.reply_mb << 20)
     return ServerProcesses(args.keys, state, outside, not args.no_database)

@@ -52,7 +52,7 @@ class FlowerCommand:
     """``flwr`` with a home of its own, in which one SuperLink is known by a name."""
 
     def __init__(self, home: Path, name: str) -> None:
-        self.home, self.name = home, name
+        self.home, self.name = home.resolve(), name  # flwr runs in it, wherever we are
 
     def configure(self, address: str, authority: Path, token: Path) -> None:
         """Say where the SuperLink is, whose certificate it has, and by which token it obeys."""

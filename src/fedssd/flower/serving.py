@@ -26,7 +26,14 @@ from fedssd.flower.processes import HOST, Processes
 NAME = "federation"  # of the SuperLink in the operator's configuration of flwr
 OPERATOR = "operator"  # the folder of that configuration, beside the keys
 SUPERLINK, SUPEREXEC, DOOR = "superlink", "superexec", "door"
+ANY = {"0.0.0.0": HOST, "::": "::1"}  # all addresses of a machine, and one of them
 AUTHENTICATED = "/v1/control/list-runs"  # a path that wants the operator's token
+
+
+def usual_state(keys: Path) -> Path:
+    """Return where a server keeps its state if nobody says otherwise: beside its keys."""
+    keys = keys.resolve()
+    return keys.with_name(f"{keys.name}-state")
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ class ServerProcesses:
         command += ["--per-address", str(outside.per_address)]
         command += ["--reply", str(outside.reply)] if outside.reply else []
         self._start(DOOR, command)
-        self.processes.wait_until(DOOR, lambda: answers(address, self.keys / certificates.AUTHORITY))
+        self.processes.wait_until(DOOR, lambda: answers(address))
 
     def register(self) -> None:
         """Tell the SuperLink of every enrolled key; the door decides which of them may come in."""
@@ -177,11 +184,14 @@ class ServerProcesses:
         self.processes.start(name, command, environment(self.place / name) | own, self._work)
 
 
-def answers(address: str, authority: Path) -> bool:
-    """Whether something with a certificate of our authority listens there."""
+def answers(address: str, authority: Path | None = None) -> bool:
+    """Whether something listens there with a certificate of this authority; of any, where none is given."""
     host, _, port = address.rpartition(":")
+    host = ANY.get(host, host)
     try:
-        context = ssl.create_default_context(cafile=str(authority))
+        context = ssl.create_default_context(cafile=None if authority is None else str(authority))
+        if authority is None:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with socket.create_connection((host, int(port)), 1) as plain, context.wrap_socket(plain, server_hostname=host):
             return True
     except OSError:
