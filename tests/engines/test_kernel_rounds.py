@@ -76,7 +76,7 @@ def assert_same_round(
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["fedavg", "fedssd", "moon"])
+@pytest.mark.parametrize("name", ["fedavg", "fedssd", pytest.param("moon", marks=pytest.mark.slow)])
 def test_a_round_with_kernels_is_the_round_without(name: str) -> None:
     assert_same_round(build_local(name))
 
@@ -88,14 +88,15 @@ def test_a_teacher_of_many_batches_takes_them_apart_or_as_one(monkeypatch: pytes
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["fedssd", pytest.param("moon", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedssd", "moon"])
 def test_teachers_that_are_asked_once_about_all_samples(name: str) -> None:
     """Inputs that do not change: a vmap over the models, and in it one over blocks of more samples than a warp has."""
     assert_same_round(build_local(name), Augmentation(mean=(0.5,), std=(0.2,)), samples=60)
 
 
 @needs_kernels
-@pytest.mark.parametrize("block", [8, 3])
+@pytest.mark.parametrize("block", [pytest.param(8, marks=pytest.mark.slow), 3])
 def test_a_test_set_in_blocks_of_whole_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "EVALUATION_BLOCKS", (block,))
     monkeypatch.setattr(strides, "ROW", 4)
@@ -162,9 +163,13 @@ class Steep(Local):
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("runs", "width"), [(1, 1), (2, 4), *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1, 4), (2, 1)))]
+    ("pipeline", "runs", "width"),
+    [
+        (Augmentation(), 1, 1),
+        *(pytest.param(Augmentation(), *both, marks=pytest.mark.slow) for both in ((1, 4), (2, 1), (2, 4))),
+        *(pytest.param(AUGMENTED, *both, marks=pytest.mark.slow) for both in ((1, 1), (1, 4), (2, 1), (2, 4))),
+    ],
 )
-@pytest.mark.parametrize("pipeline", [AUGMENTED, Augmentation()], ids=["augmented", "plain"])
 def test_hooks_may_differentiate(pipeline: Augmentation, runs: int, width: int) -> None:
     assert_same_round(Steep(), pipeline, runs, width)
 

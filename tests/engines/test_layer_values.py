@@ -56,7 +56,9 @@ def agreed(plain: Tensor, out: Tensor, chosen: Tensor, layer: ConvForm) -> Tenso
     return torch.where(silent, best <= 0, (chosen == place) & ((best > 0) | (not layer.relu)))
 
 
-@pytest.mark.parametrize("kernel", range(1, 8 if CUDA else 6))
+@pytest.mark.parametrize(
+    "kernel", [1, 2, 3, *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8 if CUDA else 6))]
+)
 @settings(few, max_examples=3 if CUDA else 2)
 @given(
     models, batches, channels, channels, st.integers(0, 5 if CUDA else 3), st.integers(0, 5 if CUDA else 3),
@@ -90,7 +92,7 @@ def test_convolution_with_relu_and_pool(
     assert max(error(a.detach(), b.detach(), n) for a, b, n in found) <= FP32
 
 
-@pytest.mark.parametrize("kernel", [1, 3, 5, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kernel", [1, 3, *(pytest.param(side, marks=pytest.mark.slow) for side in (5, 7))])
 @settings(few, max_examples=6 if CUDA else 3)
 @given(
     models, st.integers(1, 16 if CUDA else 2), st.integers(1, 16), st.integers(1, 16), st.integers(0, 9),
@@ -143,7 +145,10 @@ def test_what_matrix_units_are_not_for_goes_on_in_float32() -> None:
         assert not matrix_convolution.covers(torch.Size(one), torch.Size(other), right)
 
 
-@pytest.mark.parametrize(("padding", "relu", "pools"), [(0, True, True), (1, True, False), (2, False, False)])
+@pytest.mark.parametrize(
+    ("padding", "relu", "pools"),
+    [(0, True, True), *(pytest.param(*form, marks=pytest.mark.slow) for form in ((1, True, False), (2, False, False)))],
+)
 def test_a_batch_of_several_rows_is_those_rows(
     padding: int, relu: bool, pools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,12 +38,13 @@ from fedssd.runs.provenance import source_commit
 from fedssd.simulation.events import Event
 
 
-def test_flipped_bits_and_cut_files_are_recognised(tmp_path: Path, capsys: Captured) -> None:
-    """200 damages at random places: no traceback, and never another result."""
+@pytest.mark.parametrize("damages", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_flipped_bits_and_cut_files_are_recognised(tmp_path: Path, capsys: Captured, damages: int) -> None:
+    """Damages at random places: no traceback, and never another result."""
     expected = whole(rounds=5)
     stopped = interrupted("stopped", rounds=4, of=5)
     draw = random.Random(3)
-    for number in range(200):
+    for number in range(damages):
         folder = tmp_path / "damaged"
         shutil.copytree(stopped, folder)
         files = sorted((folder / "checkpoint").glob("round-*"))

@@ -49,7 +49,8 @@ def test_the_same_seed_gives_the_same_bits(engine: str) -> None:
 
 
 def test_threads_and_workers_do_not_move_the_weights() -> None:
-    recipes = [load_recipe(None, {**QUICK, "precision": "fp64", "method": m}) for m in ("fedavg", "moon")]
+    keys = {**QUICK, "precision": "fp64", "engine": "reference"}
+    recipes = [load_recipe(None, {**keys, "method": method}) for method in ("fedavg", "moon")]
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -209,7 +210,8 @@ def test_evaluation_can_be_rare() -> None:
     assert result.rounds[-1].local_accuracy is None
 
 
-@pytest.mark.parametrize("command", [pytest.param("run", marks=pytest.mark.slow), "compare"])
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run", "compare"])
 def test_an_interrupt_ends_soon_and_keeps_the_rounds(command: str, tmp_path: Path) -> None:
     """Where the program alone hears it; as a terminal sends it, it is in ``test_commands``."""
     out = tmp_path / "out"
