@@ -1,6 +1,6 @@
 """What Flower's clipping and noise cost FedSSD on digits: the app's messages, with the nodes in this process.
 
-Writes results/privacy/digits.json, every run's figures, of which docs/federation.md shows the table, with the ε that
+Writes results/privacy/digits.json, every run's figures, of which docs/privacy.md shows the table, with the ε that
 the noise comes to: Flower computes its noise from an ε by a formula that holds below 1 only.
 """
 

@@ -112,7 +112,7 @@ def told_deviation(told: float) -> float:
 
 def test_the_page_s_epsilons_are_those_of_the_noise() -> None:
     """In words and in the table, to the last digit shown, from the definition and not from the script's formula."""
-    page = " ".join((ROOT / "docs" / "federation.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "privacy.md").read_text(encoding="utf-8").split())
     once, run = ({told: exact(1, told_deviation(told), rounds) for told in (30, 300)} for rounds in (1, 20))
     assert f"told 30 gives ε = {once[30]:.1f} in one round and {run[30]:.0f} over 20 rounds" in page
     assert f"told 300 gives {once[300]:,.0f} and {run[300]:,.0f}" in page
@@ -137,7 +137,7 @@ def test_the_table_of_costs_is_made_from_the_runs() -> None:
     """Every setting on three seeds, none of them with a client left out, and the table as the script makes it."""
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / "federation_privacy.py"))
     found = json.loads((ROOT / "results" / "privacy" / "digits.json").read_text(encoding="utf-8"))
-    assert benchmark["table"](found) in (ROOT / "docs" / "federation.md").read_text(encoding="utf-8")
+    assert benchmark["table"](found) in (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     assert {(run["setting"], run["seed"]) for run in found["runs"]} == {
         (setting, seed) for setting in benchmark["SETTINGS"] for seed in range(3)
     }
