@@ -17,7 +17,7 @@ from user_methods import write_method  # noqa: F401  # fixture
 from witness import Task
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Local, Method, Server, ServerState
+from fedssd.core.contract import Auxiliary, Closing, Local, Method, Server, ServerState, Work
 from fedssd.core.engine import Engine, Job, Trained, World
 from fedssd.core.mixed import MixedRounds
 from fedssd.core.net import Net, weights_of
@@ -212,6 +212,11 @@ def scene(scenes: Callable[..., Any]) -> Any:
 def fedavg(scene: Any) -> list[Any]:
     """What FedAvg comes to there, round by round."""
     return scene.ours(Local())
+
+
+def just(share: Tensor, work: Work | None = None) -> Closing:
+    """A round's close of which only the shares matter, and perhaps what the clients did."""
+    return Closing(share, work or Work(share, share, share), 1.0, 0, {}, None)
 
 
 def largest_difference(left: Tree, right: Tree) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import witness_matching
-from conftest import CLASSES, WIDTH, make_scene
+from conftest import CLASSES, WIDTH, just, make_scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ def combined(server: Server, net: Net, params: list[dict[str, Tensor]], share: T
     share = torch.full((len(params),), 1 / len(params), dtype=torch.float64) if share is None else share
     weights = {"params": params[0], "buffers": {}}
     got = {"params": tree.stack(params), "buffers": {}}
-    found, _ = server.combine(net, weights, server.memory(weights), got, share, None, None)  # type: ignore[arg-type]
+    found, _ = server.combine(net, weights, server.memory(weights), got, just(share))
     return found
 
 

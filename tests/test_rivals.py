@@ -10,7 +10,7 @@ import pytest
 import torch
 import witness
 import witness_rivals
-from conftest import make_scene
+from conftest import just, make_scene
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -139,10 +139,10 @@ def test_ida_with_equal_distances_is_the_plain_mean() -> None:
     apart = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], dtype=torch.float64) + 3
     got = {"params": {"w": apart}, "buffers": {}}
     share = torch.tensor([0.7, 0.1, 0.1, 0.1], dtype=torch.float64)
-    found, _ = IDA().combine(None, {}, {}, got, share, None, None)  # type: ignore[arg-type]
+    found, _ = IDA().combine(None, {}, {}, got, just(share))  # type: ignore[arg-type]
     assert torch.allclose(found["params"]["w"], torch.tensor([3.0, 3.0], dtype=torch.float64), atol=1e-12)
     same = {"params": {"w": torch.ones(3, 2)}, "buffers": {}}
-    found, _ = IDA().combine(None, {}, {}, same, torch.ones(3) / 3, None, None)  # type: ignore[arg-type]
+    found, _ = IDA().combine(None, {}, {}, same, just(torch.ones(3) / 3))  # type: ignore[arg-type]
     assert torch.equal(found["params"]["w"], torch.ones(2))
 
 

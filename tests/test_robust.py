@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import witness_robust
-from conftest import make_scene
+from conftest import just, make_scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -65,7 +65,7 @@ def combined(server: Server, clients: Tensor, before: Tensor | None = None, shar
     share = torch.full((len(clients),), 1 / len(clients), dtype=clients.dtype) if share is None else share
     weights: Tree = {"params": {"w": before}, "buffers": {}}
     got = {"params": {"w": clients}, "buffers": {}}
-    found, memory = server.combine(None, weights, {}, got, share, None, None)  # type: ignore[arg-type]
+    found, memory = server.combine(None, weights, {}, got, just(share))  # type: ignore[arg-type]
     assert memory == {}
     value: Tensor = found["params"]["w"]
     return value
@@ -187,7 +187,7 @@ def test_tables_of_integers_stay(name: str) -> None:
     table = torch.tensor([[3, 1, 2]] * 4)
     weights = {"params": {"w": torch.zeros(1)}, "buffers": {"order": table[0]}}
     got = {"params": {"w": torch.ones(4, 1)}, "buffers": {"order": table}}
-    found, _ = SERVERS[name]().combine(None, weights, {}, got, torch.ones(4) / 4, None, None)  # type: ignore[arg-type]
+    found, _ = SERVERS[name]().combine(None, weights, {}, got, just(torch.ones(4) / 4))  # type: ignore[arg-type]
     assert torch.equal(found["buffers"]["order"], table[0])
 
 

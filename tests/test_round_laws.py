@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Distance
+from conftest import Distance, just
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -32,11 +32,11 @@ def test_aggregation_does_not_depend_on_reply_order(scene: Any, fedavg: list[Any
     trained = fedavg[0].trained
     share = shares(trained.work)
     net, weights = Net(scene.model), weights_of(scene.model)
-    straight, _ = Server().combine(net, weights, {}, trained.got, share, trained.work, None)
+    straight, _ = Server().combine(net, weights, {}, trained.got, just(share, trained.work))
     for order in ([2, 0, 1], [1, 0, 2], [2, 1, 0]):
         got = tree.map_tree(lambda leaf, order=order: leaf[order], trained.got)
         work = Work(*(part[order] for part in trained.work))
-        other, _ = Server().combine(net, weights, {}, got, share[order], work, None)
+        other, _ = Server().combine(net, weights, {}, got, just(share[order], work))
         for a, b in zip(tree.leaves(straight), tree.leaves(other), strict=True):
             assert float((a - b).abs().max()) <= 1e-15 * max(1.0, float(a.abs().max()))
 
@@ -67,7 +67,7 @@ def test_equal_clients_mean_is_the_client(clients: int, seed: int) -> None:
     one = {"params": {"a": torch.randn(3, 2, generator=source, dtype=torch.float64)}, "buffers": {}}
     samples = torch.randint(1, 500, (clients,), generator=source).to(torch.float64)
     share = shares(Work(samples, samples, samples))
-    found, _ = Server().combine(None, one, {}, tree.stack([one] * clients), share, None, None)  # type: ignore[arg-type]
+    found, _ = Server().combine(None, one, {}, tree.stack([one] * clients), just(share))  # type: ignore[arg-type]
     torch.testing.assert_close(found["params"]["a"], one["params"]["a"], rtol=1e-14, atol=0)
 
 

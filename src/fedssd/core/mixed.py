@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Method, Reports, ServerState, Work
+from fedssd.core.contract import Auxiliary, Closing, Method, Reports, ServerState, Work
 from fedssd.core.engine import Engine, Evaluation, Job, Trained
 from fedssd.core.net import Net
 from fedssd.core.round import ClientStore, Rounds, mean_first, opened, shares
@@ -131,16 +131,15 @@ class MixedRounds(Rounds):
         if not method.local.shares_weights or not len(trained.work.samples):
             return super().close(method, state, trained, population, auxiliary, clients)
         places = self.places(clients)
-        work = {name: Work(*(column[held] for column in trained.work)) for name, held in places.items()}
-        share = {name: shares(own) for name, own in work.items()}
         holders = self.places(range(population))
-        local = dict(state.local)
+        local, closing = dict(state.local), {}
+        for name, held in places.items():
+            work, cohort = Work(*(column[held] for column in trained.work)), len(held) / len(holders[name])
+            closing[name] = Closing(shares(work), work, cohort, state.round, trained.reports[name], auxiliary)
         with torch.no_grad():
-            weights, server = method.server.combine_models(
-                self.nets, state.weights, state.server, trained.got, share, work, auxiliary
-            )
-            for name, own in share.items():
-                reports = Reports(trained.reports[name], own, len(own) / len(holders[name]))
+            weights, server = method.server.combine_models(self.nets, state.weights, state.server, trained.got, closing)
+            for name, own in closing.items():
+                reports = Reports(own.reports, own.share, own.cohort)
                 local[name] = method.local.absorb(state.local[name], weights[name], reports)
         return ServerState(state.round + 1, weights, local, server)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Method, Reports, ServerState, Work
+from fedssd.core.contract import Auxiliary, Closing, Method, Reports, ServerState, Work
 from fedssd.core.engine import Engine, Evaluation, Job, Trained
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
@@ -96,13 +96,11 @@ class Rounds:
         share = shares(trained.work)
         weights, server = state.weights, state.server
         with torch.no_grad():
+            cohort = len(share) / population
             if method.local.shares_weights:
-                net = self.nets[self.form]
-                weights, server = method.server.combine(
-                    net, weights, server, trained.got, share, trained.work, auxiliary
-                )
-            reports = Reports(trained.reports, share, len(share) / population)
-            local = method.local.absorb(state.local, weights, reports)
+                closing = Closing(share, trained.work, cohort, state.round, trained.reports, auxiliary)
+                weights, server = method.server.combine(self.nets[self.form], weights, server, trained.got, closing)
+            local = method.local.absorb(state.local, weights, Reports(trained.reports, share, cohort))
         return ServerState(state.round + 1, weights, local, server)
 
     def evaluate(

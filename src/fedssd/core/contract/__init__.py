@@ -8,7 +8,16 @@ Read :mod:`~fedssd.core.contract.local` first, then :mod:`~fedssd.core.contract.
 in :mod:`~fedssd.core.contract.exchanged`.
 """
 
-from fedssd.core.contract.exchanged import Auxiliary, Batch, ClientData, Reports, ServerState, Work, mean_over
+from fedssd.core.contract.exchanged import (
+    Auxiliary,
+    Batch,
+    ClientData,
+    Closing,
+    Reports,
+    ServerState,
+    Work,
+    mean_over,
+)
 from fedssd.core.contract.local import Local, Sum, parts_of, uploads_weights
 from fedssd.core.contract.method import Method, meaningless
 from fedssd.core.contract.numbers import numbers_of, with_numbers
@@ -18,6 +27,7 @@ __all__ = [
     "Auxiliary",
     "Batch",
     "ClientData",
+    "Closing",
     "Local",
     "Method",
     "Reports",

@@ -83,6 +83,17 @@ class Reports(NamedTuple):
     cohort: float  # participants over population
 
 
+class Closing(NamedTuple):
+    """What a server half knows of a round that closes, beside the uploads; clients as there, in ascending order."""
+
+    share: Tensor  # p_i = n_i / Σ n, [C]
+    work: Work  # what each client did, [C]
+    cohort: float  # participants over population
+    round: int  # from 0
+    reports: Tree  # what the local half's finish() reported, each leaf [C, …]
+    auxiliary: Auxiliary | None
+
+
 class ServerState(NamedTuple):
     """Everything the server has between two rounds."""
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract.exchanged import Auxiliary, Work
+from fedssd.core.contract.exchanged import Closing
 from fedssd.core.contract.local import Local
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
@@ -41,11 +41,9 @@ class Server:
         """The parameters that a local step leaves; a half that freezes some layers puts them back here."""
         return after
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         """The next global weights and the next memory; here FedAvg's mean, weighted by samples."""
-        return tree.weighted_mean(share, got), memory
+        return tree.weighted_mean(closing.share, got), memory
 
     def combine_models(
         self,
@@ -53,13 +51,11 @@ class Server:
         weights: Mapping[str, Tree],
         memory: Tree,
         got: Mapping[str, Tree],
-        share: Mapping[str, Tensor],
-        work: Mapping[str, Work],
-        auxiliary: Auxiliary | None,
+        closing: Mapping[str, Closing],
     ) -> tuple[dict[str, Tree], Tree]:
         """:meth:`combine` for clients with different models, everything by the model's name; shares sum to one in each.
 
-        A model that no client of the round holds is missing in ``got``, ``share`` and ``work``.
+        A model that no client of the round holds is missing in ``got`` and ``closing``.
         """
         raise ValueError(unmixable(Local(), self))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.methods.servers.trimmed_mean import middle_mean
@@ -36,10 +36,8 @@ class Clipping(Server):
                 f"clipping.bound expects a number above 0, got {self.bound:g}: nobody would move the model"
             )
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
-        return {part: self._clipped(weights[part], got[part], share) for part in weights}, memory
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
+        return {part: self._clipped(weights[part], got[part], closing.share) for part in weights}, memory
 
     def _clipped(self, weights: Tree, got: Tree, share: Tensor) -> Tree:
         norms = update_norms(weights, got, share)

@@ -13,7 +13,7 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.randomness import Purpose, permutation
 from fedssd.core.tree import Tree
@@ -43,11 +43,8 @@ class FedDF(Server):
         if self.steps < 1 or self.batch < 1:
             raise ValueError(f"feddf.steps and feddf.batch expect at least 1, got {self.steps} and {self.batch}")
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
-        one = {"": net}, {"": weights}, memory, {"": got}, {"": share}, {"": work}, auxiliary
-        return self.combine_models(*one)[0][""], memory
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
+        return self.combine_models({"": net}, {"": weights}, memory, {"": got}, {"": closing})[0][""], memory
 
     def combine_models(
         self,
@@ -55,15 +52,14 @@ class FedDF(Server):
         weights: Mapping[str, Tree],
         memory: Tree,
         got: Mapping[str, Tree],
-        share: Mapping[str, Tensor],
-        work: Mapping[str, Work],
-        auxiliary: Auxiliary | None,
+        closing: Mapping[str, Closing],
     ) -> tuple[dict[str, Tree], Tree]:
         """One global model of each kind; all clients' models together teach every one of them."""
+        auxiliary = next(iter(closing.values())).auxiliary
         if auxiliary is None:
             raise ValueError("feddf distils on an auxiliary set, and there is none")
         teacher = ensemble(nets, got, auxiliary.x)  # [N, K]
-        means = {name: tree.weighted_mean(share[name], own) for name, own in got.items()}
+        means = {name: tree.weighted_mean(closing[name].share, own) for name, own in got.items()}
         starts = {**weights, **means}  # a model that nobody of the round holds is taught where it stands
         return {name: self._distil(net, starts[name], auxiliary.x, teacher) for name, net in nets.items()}, memory
 

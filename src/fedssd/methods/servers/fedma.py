@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Work
+from fedssd.core.contract import Closing
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.methods.servers.matching import Layer, MatchedAveraging, chain, incoming, match, reordered
@@ -43,16 +42,14 @@ class FedMA(MatchedAveraging):
                 held[name] = torch.where(sent["frozen"] > depth, before[name], after[name])
         return held
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         params, layers = got["params"], chain(weights["params"])
         frozen = int(memory["frozen"])
         for place in range(frozen, len(layers) - 1):
             layer, above = layers[place], layers[place + 1]
-            order = match(incoming(params, layer), self.sweeps).to(share.device)
+            order = match(incoming(params, layer), self.sweeps).to(closing.share.device)
             params = reordered(params, layer, above, order)
-        mean = tree.weighted_mean(weighted(share, self.weighting), params)
+        mean = tree.weighted_mean(weighted(closing.share, self.weighting), params)
         for layer in layers[:frozen]:  # the mean of equal layers, without its rounding
             mean |= {name: weights["params"][name] for name in _names(layer)}
         return (

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.methods.servers.weighting import check_weighting, weighted
@@ -33,11 +32,9 @@ class FedNova(Server):
     def __post_init__(self) -> None:
         check_weighting(self.name, self.weighting)
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
-        p = weighted(share, self.weighting)
-        scale = p * (p @ work.length) / work.length  # [C]
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
+        p = weighted(closing.share, self.weighting)
+        scale = p * (p @ closing.work.length) / closing.work.length  # [C]
         moved = tree.map_tree(
             lambda w, w_i: w + torch.tensordot(scale.to(w.dtype), w_i - w, dims=1), weights["params"], got["params"]
         )

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 
@@ -32,12 +31,10 @@ class IDA(Server):
         if self.norm not in (1, 2):
             raise ValueError(f"ida.norm expects 1 or 2, got {self.norm}")
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         flat = torch.cat([leaf.flatten(1) for leaf in tree.leaves(got["params"])], dim=1)  # [C, P]
         distance = torch.linalg.vector_norm(flat - flat.mean(0), ord=self.norm, dim=1)  # [C]
         tiny = torch.finfo(flat.dtype).tiny
         inverse = distance.clamp(min=tiny).min() / distance.clamp(min=tiny)  # scaled, so that no client overflows
-        inverse = inverse * share if self.by_samples else inverse
+        inverse = inverse * closing.share if self.by_samples else inverse
         return tree.weighted_mean(inverse / inverse.sum(), got), memory

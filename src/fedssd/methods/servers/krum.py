@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 
@@ -35,14 +35,12 @@ class Krum(Server):
         if self.bad < 0 or self.keep < 1:
             raise ValueError(f"krum expects bad of at least 0 and keep of at least 1, got {self.bad} and {self.keep}")
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         scores = krum_scores(squared_distances(got["params"]), self.bad)
         chosen = torch.sort(scores, stable=True).indices[: self.keep]  # NaN sorts last
         if self.keep == 1:
             return tree.map_tree(lambda leaf: leaf[chosen][0], got), memory
-        equal = torch.full_like(share[: len(chosen)], 1 / len(chosen))
+        equal = torch.full_like(closing.share[: len(chosen)], 1 / len(chosen))
         return tree.weighted_mean(equal, tree.map_tree(lambda leaf: leaf[chosen], got)), memory
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.methods.servers.trimmed_mean import TrimmedMean, middle_mean
@@ -25,7 +23,5 @@ class Median(Server):
     formula: ClassVar[str] = "w[p] ← median of {w_i[p]}"
     paper: ClassVar[str] = TrimmedMean.paper
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         return tree.map_tree(lambda leaf: middle_mean(leaf, cut=len(leaf)), got), memory

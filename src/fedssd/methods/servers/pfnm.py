@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Work
+from fedssd.core.contract import Closing
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 from fedssd.methods.servers.matching import MatchedAveraging, chain, incoming, match, outgoing, reordered
@@ -30,9 +29,7 @@ class PFNM(MatchedAveraging):
 
     prior: float = 0.0
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         params, layers = got["params"], chain(weights["params"])
         for place in reversed(range(len(layers) - 1)):
             layer, above = layers[place], layers[place + 1]
@@ -41,7 +38,8 @@ class PFNM(MatchedAveraging):
                 atoms = torch.cat([incoming(params, layer), atoms], dim=2)
             elif layer.bias is not None:
                 atoms = torch.cat([params[layer.bias][:, :, None], atoms], dim=2)
-            params = reordered(params, layer, above, match(atoms, self.sweeps).to(share.device))
-        mean = tree.weighted_mean(weighted(share, self.weighting), params)
-        shrunk = tree.map_tree(lambda w: w * (len(share) / (len(share) + self.prior)), mean)
+            params = reordered(params, layer, above, match(atoms, self.sweeps).to(closing.share.device))
+        clients = len(closing.share)
+        mean = tree.weighted_mean(weighted(closing.share, self.weighting), params)
+        shrunk = tree.map_tree(lambda w: w * (clients / (clients + self.prior)), mean)
         return {"params": shrunk, "buffers": weights["buffers"]}, memory

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Auxiliary, Server, Work
+from fedssd.core.contract import Closing, Server
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree
 
@@ -33,9 +33,7 @@ class TrimmedMean(Server):
         if self.cut < 0:
             raise ValueError(f"trimmed-mean.cut expects a whole number of at least 0, got {self.cut}")
 
-    def combine(
-        self, net: Net, weights: Tree, memory: Tree, got: Tree, share: Tensor, work: Work, auxiliary: Auxiliary | None
-    ) -> tuple[Tree, Tree]:
+    def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         return tree.map_tree(lambda leaf: middle_mean(leaf, self.cut), got), memory
 
 
