@@ -12,7 +12,7 @@ import pytest
 from killing import outcome
 
 import fedssd
-from fedssd.runs.checkpoint import sealed, unsealed
+from fedssd.runs.folder import sealed, unsealed
 from fedssd.simulation.events import Event
 
 Captured = pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,13 @@ def changed_at(x: torch.Tensor, value: float) -> torch.Tensor:
     return x
 
 
+def filled(number: float) -> nn.Linear:
+    """A model with such a number among its weights."""
+    model = nn.Linear(5, 3)
+    nn.init.constant_(model.bias, number)
+    return model
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "half an auxiliary": ({"auxiliary": 0.5}, "auxiliary expects a pair"),
     "a true auxiliary": ({"auxiliary": True}, "auxiliary expects a pair"),
@@ -132,6 +140,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a test unalike": ({"test": (X[:, :4], Y)}, r"test: expected samples like those of the clients"),
     "a huge label": ({"clients": [(X, changed_at(Y, 10**15))]}, "got 1000000000000000 among 60 training samples"),
     "a lazy model": ({"model": nn.LazyLinear(3)}, "lazy 'weight' in LazyLinear"),
+    "a model without numbers": ({"model": nn.Linear(5, 3, device="meta")}, "'weight' on the meta device in Linear"),
+    "a model of NaN": ({"model": filled(math.nan)}, "finite weights, got NaN in 'bias' of Linear"),
+    "a model of infinity": ({"model": filled(math.inf)}, "finite weights, got infinity in 'bias' of Linear"),
     "a model of nothing": ({"model": nn.Flatten()}, "Flatten without any"),
     "a class as model": ({"model": nn.Flatten.__class__}, "an instance, not a class"),
     "a number as out": ({"out": 3}, "out expects a folder's path, got 3"),

@@ -325,6 +325,11 @@ def _module(model: object) -> nn.Module:
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(value):
             raise UserError(f"model expects sizes that are known, got the lazy {name!r} in {where}: run a sample first")
+        if value.is_meta:
+            raise UserError(f"model expects numbers, got {name!r} on the meta device in {where}: build it on the CPU")
+        if value.isnan().any() or (isinstance(value, nn.Parameter) and value.isinf().any()):
+            what = "NaN" if value.isnan().any() else "infinity"
+            raise UserError(f"model expects finite weights, got {what} in {name!r} of {where}: was it trained too far?")
     if not any(True for _ in model.parameters()):
         raise UserError(f"model expects parameters to train, got a {where} without any")
     return model

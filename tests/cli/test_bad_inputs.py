@@ -74,6 +74,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "option.toml").write_text("[options.fedssd]\nm_mex = 0.1\n")
     (folder / "table.toml").write_text("[training]\nrounds = 3\n")
     (folder / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    (folder / "deep.toml").write_text(f"data = {'[' * 5000}{']' * 5000}\n")
     (folder / "syntax.py").write_text("class Mine(:\n")
     (folder / "nothing.py").write_text("x = 1\n")
     (folder / "used").mkdir()
@@ -162,6 +163,8 @@ BAD = [
     ("run --recipe {}/used", "cannot be read"),
     ("run --recipe {}/broken.toml", "broken.toml is not valid TOML"),
     ("run --recipe {}/binary.toml", "binary.toml is not valid TOML"),
+    ("run --recipe {}/deep.toml", "deep.toml is not valid TOML: its lists or tables are nested too deep"),
+    (f"run --lr {'[' * 999}", "lr expects a number"),
     ("run --recipe {}/key.toml", "unknown key 'round': did you mean 'rounds'?"),
     ("run --recipe {}/table.toml", "unknown key 'training': a method's options stand in a table [options.training]"),
     ("run --recipe {}/kind.toml", "rounds expects a whole number, got 'many'"),
@@ -171,6 +174,13 @@ BAD = [
     ("run --method {}/syntax.py:Mine", "syntax.py:1"),
     ("run --method {}/nothing.py:Mine", "expected a subclass of fedssd.Local called 'Mine'"),
     ("run --method {}/infinite.py:Mine", "infinite.py:7: Mine: penalty gives NaN or infinity on finite numbers"),
+    # names that are too long for a file
+    *((f"{words}{'a' * 300}", "File name too long") for words in ("run --data ", "run --data {}/", "data show ")),
+    (f"run --method {'a' * 300}.py:Mine", "File name too long"),
+    (f"run --recipe {'a' * 300}", "too long"),
+    (f"run --out {'a' * 300}", "too long"),
+    ("run --data ~nobody-of-that-name/x.csv", "Could not determine home directory"),
+    ("data prepare cifar10 --from ~nobody-of-that-name/x", "Could not determine home directory"),
     # data
     ("run --data {}/missing.npz", "got nothing at"),
     ("run --data {}/nan.npz", "finite"),
@@ -228,7 +238,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "here"
 
 
-@pytest.mark.parametrize(("words", "message"), BAD, ids=[words for words, _ in BAD])
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[words[:60] for words, _ in BAD])
 def test_one_line_and_nothing_left_behind(
     words: str, message: str, inputs: Path, empty: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

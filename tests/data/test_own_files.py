@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from archives import RANDOM, picture_bytes
 
 from fedssd.data import sources
+from fedssd.data.sources import npz
 from fedssd.errors import UserError
 
 
@@ -140,6 +142,64 @@ def test_a_file_that_is_no_npz_is_one_line(tmp_path: Path) -> None:
     whole.write_bytes(flipped)
     with pytest.raises(UserError, match="damaged"):
         sources.load(str(whole))
+
+
+def npy(shape: object, kind: str = "<f4", body: bytes = b"") -> bytes:
+    """A member whose head says what it likes."""
+    head = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + body
+
+
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        (npy((2**40, 4)), "it is damaged"),  # 16 TiB that are not there
+        (npy((2**62, 2**62)), "it is damaged"),
+        (npy((-1, 4), body=b"\0" * 16), "it is damaged"),
+        (npy((2, 2), body=b"\0" * 15), "it is damaged"),
+        (npy((2, 2), body=b"\0" * 17), "it is damaged"),
+        (npy((1,), "|O", b"cos\nsystem\n(S'touch hacked'\ntR."), "it holds pickled objects"),
+        (npy("(" * 5000), "it is damaged"),
+        (b"hello", "it is damaged"),
+    ],
+)
+def test_a_head_that_says_another_size_is_refused(member: bytes, why: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", member)
+        archive.writestr("y.npy", npy((2,), "<i8", b"\0" * 16))
+    with pytest.raises(UserError, match=why) as caught:
+        sources.load(str(tmp_path / "a.npz"))
+    assert "\n" not in str(caught.value)
+
+
+def test_more_than_half_of_the_free_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros: a file of kilobytes. All arrays count together, numbers that are no pixels with eight bytes at least."""
+    taken = 8 * 1000 * 1000 + 8 * 1000
+    for kind in (np.float32, np.float64, np.uint8):
+        np.savez_compressed(tmp_path / "a.npz", x=np.zeros((1000, 1000), kind), y=np.arange(1000) % 2)
+        assert (tmp_path / "a.npz").stat().st_size < 20_000
+        monkeypatch.setattr(npz, "free_memory", lambda: 2 * taken)
+        assert sources.load(str(tmp_path / "a.npz")).shape == (1000,)
+        with monkeypatch.context() as patched:
+            patched.setattr(npz, "free_memory", lambda: 2 * taken - 1)
+            patched.setattr(np, "load", lambda *args, **keys: pytest.fail("read"))
+            with pytest.raises(UserError, match=r"a.npz unpacks to 0\.0 GiB, and 0\.0 GiB of memory are free"):
+                sources.load(str(tmp_path / "a.npz"))
+    monkeypatch.undo()
+    assert npz.free_memory() > 2**20
+
+
+def test_a_path_that_no_system_takes_is_one_line(tmp_path: Path) -> None:
+    for data in (
+        "a" * 300,
+        "a" * 300 + ".npz",
+        str(tmp_path / "/".join(["b" * 200] * 30)),
+        "~nobody-of-that-name/x.csv",
+    ):
+        with pytest.raises(UserError, match="expected a dataset's name or a path"):
+            sources.load(data)
 
 
 def test_csv_is_standardised_by_its_training_rows(tmp_path: Path) -> None:

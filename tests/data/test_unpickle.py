@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedssd.data.sources import unpickle
 from fedssd.data.sources.unpickle import loads
 from fedssd.errors import UserError
 
@@ -119,6 +121,47 @@ def test_a_size_that_does_not_match_the_bytes_is_damage() -> None:
     good = pickle.dumps(np.zeros((2, 3), np.uint8), 2)
     with pytest.raises(UserError, match="damaged"):
         loads(good.replace(b"K\x02K\x03\x86", b"K\x02K\x04\x86"), "here")
+
+
+def doubled(depth: int) -> bytes:
+    """A few bytes a level: each list holds the one below twice, so that written out there are 2**depth."""
+    return b"\x80\x02]q\x00" + b"".join(b"]q%c(h%ch%ce" % (k + 1, k, k) for k in range(depth)) + b"."
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b".",  # lists within lists
+        b"\x80\x02" + b"(" * 200_000 + b"t" * 200_000 + b".",  # tuples
+        doubled(60),
+        b"\x80\x02(" + b"K\x01" * 10**6 + b"lq\x00" + b"(" + b"h\x00" * 10**4 + b"l.",  # a long list, often
+        b"\x80\x02K\x01r\xff\xff\xff\x7f\x95.",  # remembered as number 2**31 - 1
+        b"\x80\x02B\xff\xff\xff\x7f.",  # bytes that are not there
+        b"\x80\x04\x8e" + b"\xff" * 7 + b"\x00.",
+        b"\x80\x02c_codecs\nencode\nq\x00X\x00\x00\x10\x00"
+        + b"x" * 2**20
+        + b"q\x01"
+        + b"h\x00h\x01\x85R" * 10**4
+        + b".",
+    ],
+    ids=["lists", "tuples", "doubled", "long", "memo", "bytes", "bytes8", "encoded"],
+)
+def test_a_small_pickle_that_unfolds_is_damaged_and_takes_no_memory(
+    program: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpickle, "MOST_VALUES", 50_000)  # so many take less time to count
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="damaged"):
+            loads(program, "here")
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
+
+
+def test_as_many_values_as_cifar_100_has_come_through() -> None:
+    content = {b"fine_labels": [7] * 50_000, b"coarse_labels": [3] * 50_000, b"filenames": [b"a.png"] * 50_000}
+    assert loads(pickle.dumps(content, 2), "train") == content
 
 
 @settings(max_examples=200, deadline=None)

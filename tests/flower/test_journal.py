@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +81,31 @@ def test_an_end_that_is_gone_shows_by_the_hash_that_was_noted(
     assert "no line has the hash" in capsys.readouterr().err
 
 
-def _write(folder: Path, who: str) -> None:
-    for number in range(100):
-        Journal(folder, who).add("came in", number=number)
+WRITER = """
+import sys
+from pathlib import Path
+from fedssd.flower.journal import Journal
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(100):
+    Journal(Path(sys.argv[1]), sys.argv[2]).add("came in", number=number)
+"""
 
 
 def test_programs_write_at_once(tmp_path: Path) -> None:
     """As the door and the server's app do: no line is lost, and all fit each other."""
-    fork = multiprocessing.get_context("spawn")
-    writers = [fork.Process(target=_write, args=(tmp_path, f"writer {one}")) for one in range(3)]
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    writers = [subprocess.Popen([*command, f"writer {one}"], text=True, **pipes) for one in range(3)]
     for writer in writers:
-        writer.start()
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
     for writer in writers:
-        writer.join()
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=60)
     assert verify(tmp_path / FILE).lines == 300
 
 

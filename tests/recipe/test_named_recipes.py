@@ -15,7 +15,7 @@ from fedssd.errors import UserError
 from fedssd.methods.registry import LOCALS
 from fedssd.recipe import NAMED, Recipe, briefly, load_recipe
 from fedssd.recipe.resolve import resolved
-from fedssd.runs.checkpoint import sealed
+from fedssd.runs.folder import sealed
 from fedssd.simulation.events import Event
 from fedssd.sweeps.grid import PLAN, read_plan
 

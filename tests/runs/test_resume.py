@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -33,7 +34,7 @@ import fedssd
 from fedssd.cli import main
 from fedssd.core import tree
 from fedssd.errors import UserError
-from fedssd.runs.checkpoint import unsealed
+from fedssd.runs.folder import unsealed
 from fedssd.runs.provenance import source_commit
 from fedssd.simulation.events import Event
 
@@ -68,14 +69,79 @@ def test_flipped_bits_and_cut_files_are_recognised(tmp_path: Path, capsys: Captu
         shutil.rmtree(folder)
 
 
-def test_with_no_checkpoint_left_it_starts_again(capsys: Captured) -> None:
+def test_of_two_checkpoints_the_sound_one_counts(capsys: Captured) -> None:
+    """The last is damaged: one line says so, and the run goes on from the one before."""
     expected = whole()
+    folder = interrupted("stopped")
+    last = folder / "checkpoint" / "round-4.safetensors"
+    last.write_bytes(last.read_bytes()[:-3])
+    assert main(["resume", "stopped"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("is not used") == 1
+    assert "stopped/checkpoint/round-4.json is not used: its tensors have" in said
+    assert "going on after round 3" in said
+    assert outcome(folder) == expected
+
+
+def test_with_no_checkpoint_left_nothing_is_thrown_away(capsys: Captured) -> None:
     folder = interrupted("stopped")
     for file in (folder / "checkpoint").iterdir():
         file.write_bytes(file.read_bytes()[:-3])
-    assert main(["resume", "stopped"]) == 0
-    assert "starting from the beginning" in capsys.readouterr().err
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert main(["resume", "stopped"]) == 2
+    said = one_line(capsys)
+    assert "round-4.json is not used: its checksum does not fit" in said
+    assert "round-3.json is not used: its checksum does not fit" in said
+    assert "put back what it was, or remove stopped to begin anew" in said
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(capsys: Captured) -> None:
+    expected = whole()
+    folder = interrupted("stopped", checkpoint_every="1")
+    for number in (3, 4):
+        for file in (folder / "checkpoint").glob(f"round-{number}.*"):
+            file.unlink()
+    assert main(["resume", "stopped", "--quiet"]) == 0
     assert outcome(folder) == expected
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["round-4.json", "round-4.safetensors"])
+def test_a_checkpoint_that_is_a_link_is_not_followed(name: str, capsys: Captured) -> None:
+    folder = interrupted("stopped")
+    file = folder / "checkpoint" / name
+    file.rename(folder.parent / "elsewhere")
+    file.symlink_to(folder.parent / "elsewhere")
+    assert main(["resume", "stopped"]) == 0
+    assert f"{name} cannot be read: it is a link" in capsys.readouterr().err
+
+
+def test_a_folder_of_checkpoints_that_is_a_link_is_refused(capsys: Captured) -> None:
+    folder = interrupted("stopped")
+    (folder / "checkpoint").rename(folder.parent / "elsewhere")
+    (folder / "checkpoint").symlink_to(folder.parent / "elsewhere")
+    assert main(["resume", "stopped", "--quiet"]) == 2
+    assert "stopped/checkpoint is a link" in one_line(capsys)
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """Whoever may put a file into the folder must not choose what a run overwrites."""
+    folder = interrupted("stopped")
+    (tmp_path / "precious").write_text("mine")
+    (folder / "checkpoint" / "round-5.safetensors.part").symlink_to(tmp_path / "precious")
+    (folder / "summary.json.part").symlink_to(tmp_path / "precious")
+    main(["resume", "stopped", "--quiet"])
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_in_place_of_a_checkpoint_is_not_waited_for(capsys: Captured) -> None:
+    folder = interrupted("stopped")
+    (folder / "checkpoint" / "round-4.json").unlink()
+    os.mkfifo(folder / "checkpoint" / "round-4.json")
+    assert main(["resume", "stopped"]) == 0
+    assert "round-4.json is not used" in capsys.readouterr().err
 
 
 @pytest.mark.quick
@@ -109,8 +175,13 @@ def test_a_damaged_run_of_a_comparison_is_no_finished_one(tmp_path: Path, capsys
     header, first, second, *rest = whole.splitlines()
     record.write_text("\n".join([header, second, first, *rest, ""]))
     capsys.readouterr()
-    assert main(["resume", str(out)]) == 0
-    assert "left out" not in capsys.readouterr().err
+    assert main(["resume", str(out), "--quiet"]) == 2
+    assert f"rounds.jsonl no longer has its 3 rounds; put back what it was, or remove {out / 'fedavg-0'}" in one_line(
+        capsys
+    )
+    shutil.rmtree(out / "fedavg-0")
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
     again = [json.loads(line) for line in record.read_text().splitlines()[1:]]
     before = [json.loads(line) for line in whole.splitlines()[1:]]
     assert [line["global"]["acc"] for line in again] == [line["global"]["acc"] for line in before]

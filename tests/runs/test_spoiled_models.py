@@ -15,8 +15,8 @@ from fedssd.core.faults import parse_faults
 from fedssd.core.heldout import IN_A_ROW
 from fedssd.errors import UserError
 from fedssd.recipe import load_recipe
-from fedssd.runs.checkpoint import last_good, unsealed
-from fedssd.runs.folder import RunFolder
+from fedssd.runs.checkpoint import last_good
+from fedssd.runs.folder import RunFolder, unsealed
 from fedssd.runs.loop import run_recipe, run_together
 from fedssd.runs.read import read_run
 from fedssd.simulation.result import Result

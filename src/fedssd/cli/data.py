@@ -68,7 +68,7 @@ def _prepare(args: argparse.Namespace) -> int:
     from fedssd.data import sources
 
     started = time.monotonic()
-    for remark in sources.remarks(args.name, args.source and args.source.expanduser()):
+    for remark in sources.remarks(args.name, args.source and sources.place(args.source)):
         print(f"note: {remark}", file=sys.stderr)
     path = sources.prepare(args.name, args.source, None if args.quiet else ProgressLines())
     dataset = sources.load(args.name)

@@ -108,5 +108,7 @@ def settings_in(folder: Path) -> Settings:
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8"))
         return settings_of(project["tool"]["flwr"]["app"]["config"])
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
+    except UserError:
+        raise
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"expected [tool.flwr.app.config] in {file}, which cannot be read: {error}") from None

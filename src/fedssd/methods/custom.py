@@ -49,7 +49,11 @@ def load_local(spec: str, taken: Collection[str] = ()) -> type[Local]:
     """The class behind ``path/to/file.py:Name``; names in ``taken`` are other methods'."""
     path_text, _, name = spec.partition(".py:")
     path = Path(path_text + ".py")
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:  # a name that is too long
+        raise UserError(f"method file {str(path)[:40]!r}… cannot be read: {error.strerror}") from None
+    if not there:
         raise UserError(f"method file {str(path)!r} does not exist (in {spec!r})")
     source = _import(path)
     kind = getattr(source.module, name, None)

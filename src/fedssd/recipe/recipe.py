@@ -256,9 +256,9 @@ def _check_option_owner(method: str, used: set[str], options: Options) -> None:
 def _read(source: str | Path) -> dict[str, Any]:
     """The content of a file, of a run folder's ``recipe.toml``, or of the recipe of that name."""
     path = FOLDER / f"{source}.toml" if source in NAMED else Path(source)
-    if path.is_dir():
-        path /= "recipe.toml"
     try:
+        if path.is_dir():
+            path /= "recipe.toml"
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         name = closest(path.stem, NAMED)
@@ -266,6 +266,8 @@ def _read(source: str | Path) -> dict[str, Any]:
         raise UserError(f"recipe {path} cannot be read: {error.strerror}{hint}") from None
     except ValueError as error:  # of TOML, of UTF-8, of whole numbers with thousands of digits
         raise UserError(f"recipe {path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"recipe {path} is not valid TOML: its lists or tables are nested too deep") from None
 
 
 def _merge_options(options: Options, value: Any, where: str) -> None:

@@ -62,7 +62,7 @@ def parsed(text: str) -> Any:
     """A value as TOML would read it, or the word itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of brackets within brackets
         return text
 
 

@@ -9,13 +9,13 @@ written last: where it is whole, so is the checkpoint. Nothing is parsed before 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -25,7 +25,17 @@ from fedssd.core.contract import ServerState
 from fedssd.core.heldout import Safety
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
-from fedssd.runs.folder import Position, RunFolder, explained, sync_folder, write_whole
+from fedssd.runs.folder import (
+    Position,
+    RunFolder,
+    UnusableError,
+    bytes_of,
+    explained,
+    sealed,
+    sync_folder,
+    unsealed,
+    write_whole,
+)
 from fedssd.runs.provenance import difference, identity
 from fedssd.runs.read import is_finished
 from fedssd.simulation.machine import Machine
@@ -33,33 +43,6 @@ from fedssd.simulation.setup import Federation
 from fedssd.simulation.simulation import Run
 
 Content = dict[str, Any]
-
-
-class UnusableError(Exception):
-    """Why what is on disk cannot be gone on from, in a few words."""
-
-
-def sealed(content: Content) -> bytes:
-    """A JSON file with its own checksum; there is exactly one way to write each content."""
-    inner = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    return f'{{"sha256": "{hashlib.sha256(inner.encode()).hexdigest()}", "content": {inner}}}\n'.encode()
-
-
-def unsealed(path: Path) -> Content:
-    """The content of a sealed file, or :class:`UnusableError` if a single bit of it is another."""
-    try:
-        written = path.read_bytes()
-    except OSError as error:
-        raise UnusableError(f"cannot be read: {error.strerror}") from None
-    try:
-        content = json.loads(written)["content"]
-        intact = written == sealed(content)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        intact = False
-    if not intact or not isinstance(content, dict):
-        raise UnusableError("its checksum does not fit")
-    return content
-
 
 FORMAT = 1  # of the files; raised whenever what they hold changes its meaning
 KEPT = 2  # checkpoints, beside the beginning and the last good one
@@ -174,6 +157,8 @@ def _mark(folder: RunFolder, number: int, loss: float) -> None:
 def rounds_in(folder: RunFolder) -> list[int]:
     """The rounds there are checkpoints of, whole or not, the newest first."""
     place = folder.path / "checkpoint"
+    if place.is_symlink():
+        raise UserError(f"{place} is a link, and what it leads to may be somebody else's: move the checkpoints into it")
     with explained(place):
         names = [NAME.fullmatch(path.name) for path in place.iterdir()] if place.is_dir() else []
     return sorted((int(name[1]) for name in names if name), reverse=True)
@@ -199,7 +184,14 @@ def read_checkpoint(folder: RunFolder, number: int, federation: Federation) -> C
     content = unsealed(_path(folder.path / "checkpoint", number, "json"))
     try:
         return _understood(folder, number, content, federation)
-    except (KeyError, TypeError, AttributeError):  # sealed by something else than this module
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        RecursionError,
+        SafetensorError,
+    ):  # sealed by another program
         raise UnusableError("it does not hold what a checkpoint holds") from None
 
 
@@ -232,10 +224,7 @@ def _understood(folder: RunFolder, number: int, content: Content, federation: Fe
 
 
 def _read_tensors(path: Path, content: Content) -> Tree:
-    try:
-        written = path.read_bytes()
-    except OSError as error:
-        raise UnusableError(f"its tensors cannot be read: {error.strerror}") from None
+    written = bytes_of(path, content["tensors"]["bytes"])
     if len(written) != content["tensors"]["bytes"]:
         raise UnusableError(f"its tensors have {len(written)} of {content['tensors']['bytes']} bytes")
     if hashlib.sha256(written).hexdigest() != content["tensors"]["sha256"]:
@@ -253,7 +242,8 @@ def last_common(
 ) -> list[Checkpoint] | None:
     """The newest checkpoints of one round that all of these runs have whole; None where there is none at all.
 
-    What is damaged is named and passed over. A run whose checkpoints are of another recipe or of other data is refused.
+    What is damaged is named and passed over. A run is refused whose checkpoints are of another recipe or of other data,
+    or all damaged.
     With ``good`` it is a run's last good checkpoint or none.
     """
     if good:
@@ -263,10 +253,10 @@ def last_common(
         _refuse_to_discard(folders)
         return None
     shared = set.intersection(*there)
-    refusal = ""
+    refusal, passed = "", list[str]()
     for number in sorted(shared, reverse=True):
-        if refusal and not number:
-            break  # what was done under another recipe is not thrown away for a fresh beginning
+        if (refusal or passed) and not number:
+            break  # what was done is not thrown away for a fresh beginning
         found = []
         for folder, federation in zip(folders, federations, strict=True):
             try:
@@ -275,13 +265,18 @@ def last_common(
                 path = _path(folder.path / "checkpoint", number, "json")
                 if isinstance(why, ChangedError):
                     refusal = refusal or f"cannot go on with {folder.path}: {why}"
-                notice(f"checkpoint {path} is not used: {why}")
+                passed += [f"checkpoint {path} is not used: {why}"] if number else []
                 break
         else:
             _same_company(folders, found)
+            for line in passed:
+                notice(line)
             return found
     if refusal:
         raise UserError(f"{refusal}; put it back, or start anew in another folder")
+    if passed:
+        lost = " and ".join(str(folder.path) for folder in folders)
+        raise UserError(f"{'; '.join(passed)}; put back what it was, or remove {lost} to begin anew")
     notice("no checkpoint is left to go on from: starting from the beginning")
     return None
 

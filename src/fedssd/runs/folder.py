@@ -22,6 +22,7 @@ from fedssd.simulation.result import Round, Summary
 from fedssd.simulation.setup import Federation
 
 BEGUN = {"recipe.toml", "runs.json"}  # the first thing a run, or many, leaves in its folder
+MOST_OF_A_SEAL = 2**28  # bytes of a sealed file
 PATIENCE = 3.0  # seconds to wait for a folder whose writer has just been killed
 
 
@@ -100,7 +101,7 @@ class RunFolder:
         first, _, body = self.record.read_bytes().partition(b"\n")
         try:
             header = json.loads(first)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None, body
         return header if isinstance(header, dict) else None, body
 
@@ -186,7 +187,8 @@ def write_whole(path: Path, content: bytes, durable: bool = False) -> None:
     """
     aside = path.with_name(path.name + ".part")
     try:
-        with aside.open("wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW  # a link would let others choose what is written
+        with os.fdopen(os.open(aside, flags, 0o666), "wb") as file:
             file.write(content)
             if durable:
                 file.flush()
@@ -205,6 +207,42 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+class UnusableError(Exception):
+    """Why what is on disk cannot be gone on from, in a few words."""
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """A JSON file with its own checksum; there is exactly one way to write each content."""
+    inner = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    return f'{{"sha256": "{hashlib.sha256(inner.encode()).hexdigest()}", "content": {inner}}}\n'.encode()
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """The content of a sealed file, or :class:`UnusableError` if a single bit of it is another."""
+    written = bytes_of(path, MOST_OF_A_SEAL)
+    try:
+        content = json.loads(written)["content"]
+        intact = written == sealed(content)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact = False
+    if not intact or not isinstance(content, dict):
+        raise UnusableError("its checksum does not fit")
+    return content
+
+
+def bytes_of(path: Path, most: int) -> bytes:
+    """A file's content; no link is followed, as what it leads to may be somebody else's, and no pipe is waited for."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise UnusableError(f"{path.name} has {size:,} bytes, {most:,} at most are expected")
+            return file.read()
+    except OSError as error:
+        why = "it is a link" if path.is_symlink() else error.strerror
+        raise UnusableError(f"{path.name} cannot be read: {why}") from None
 
 
 class DiskError(UserError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fedssd.errors import DamagedError, UserError
 from fedssd.recipe import Recipe, merge
-from fedssd.runs.archive import Packed, is_packed, pack, packed_run, runs_below
+from fedssd.runs.archive import MOST_OF_A_LINE, Packed, is_packed, pack, packed_run, runs_below
 from fedssd.simulation.fields import Fields, Json
 from fedssd.simulation.result import Result, Round, Summary
 
@@ -160,7 +160,7 @@ def header_of(place: Path) -> Json:
     try:
         with (place / "rounds.jsonl").open(encoding="utf-8") as file:
             found = json.loads(file.readline())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -209,8 +209,9 @@ def _recipe(file: Path) -> Recipe:
         return merge(Recipe(), tomllib.loads(_text(file)), f"recipe {file}")
     except UserError as error:
         raise DamagedError(str(error)) from None
-    except ValueError as error:
-        raise DamagedError(f"{file} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise DamagedError(f"{file} is not valid TOML: {why}") from None
 
 
 def _summary(file: Path) -> Summary:
@@ -220,13 +221,29 @@ def _summary(file: Path) -> Summary:
 
 def _record(file: Path) -> tuple[Json, tuple[Round, ...]]:
     """A header and rounds; a last line that was cut short by a crash does not count."""
-    first, *rest = _text(file).split("\n")
-    if not rest:
-        raise DamagedError(f"{file} has no header")
+    lines = _lines(file)
     place = f"{file} line 1, its header,"
+    first = next(lines, None)
+    if first is None:
+        raise DamagedError(f"{file} has no header")
     header = _understood(place, _header, _json(place, first))
-    lines = (_json(f"{file} line {number}", text) for number, text in enumerate(rest[:-1], start=2))
-    return header, tuple(_numbered(f"{file} line", lines, first=2))
+    rest = (_json(f"{file} line {number}", text) for number, text in enumerate(lines, start=2))
+    return header, tuple(_numbered(f"{file} line", rest, first=2))
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """The whole lines of a file, one at a time."""
+    try:
+        with file.open("rb") as stream:
+            while line := stream.readline(MOST_OF_A_LINE + 1):
+                if len(line) > MOST_OF_A_LINE:
+                    raise DamagedError(f"{file} has a line of more than {MOST_OF_A_LINE // 2**20} MiB")
+                if line.endswith(b"\n"):
+                    yield line.decode("utf-8")
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    except UnicodeDecodeError:
+        raise DamagedError(f"{file} is not UTF-8 text") from None
 
 
 def _numbered(place: str, lines: Iterable[Any], first: int = 1) -> Iterator[Round]:
@@ -274,13 +291,18 @@ def weights_in(folder: Path, recipe: Recipe) -> Tree | None:
 
 def _text(file: Path) -> str:
     try:
+        if file.stat().st_size > MOST_OF_A_LINE:
+            raise DamagedError(f"{file} has more than {MOST_OF_A_LINE // 2**20} MiB")
         return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DamagedError(f"{file} is not there") from None
     except OSError as error:
-        raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
+        raise _unreadable(file, error) from None
     except UnicodeDecodeError:
         raise DamagedError(f"{file} is not UTF-8 text") from None
+
+
+def _unreadable(file: Path, error: OSError) -> DamagedError:
+    there = not isinstance(error, FileNotFoundError)
+    return DamagedError(f"{file} cannot be read: {error.strerror}" if there else f"{file} is not there")
 
 
 def _json(place: str, text: str) -> Any:

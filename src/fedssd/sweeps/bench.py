@@ -48,7 +48,7 @@ def fingerprint(method: str) -> str:
 def holds_another(folder: Path, method: str) -> bool:
     """Whether a folder has runs of another method than this, such as another file's class of the same name."""
     for file in folder.rglob("recipe.toml"):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             if tomllib.loads(file.read_text(encoding="utf-8")).get("method") != method:
                 return True
     return False

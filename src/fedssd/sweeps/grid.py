@@ -18,8 +18,7 @@ from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.recipe import Recipe, check, merge, of, refuse_unused
 from fedssd.recipe.resolve import build_method
-from fedssd.runs.checkpoint import UnusableError, sealed, unsealed
-from fedssd.runs.folder import claim, explained, refuse_taken, sync_folder, write_whole
+from fedssd.runs.folder import UnusableError, claim, explained, refuse_taken, sealed, sync_folder, unsealed, write_whole
 from fedssd.runs.provenance import recipe_difference
 from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose

@@ -90,7 +90,7 @@ def load(name_or_path: str, label: str = "") -> Dataset:
         return _digits()
     if name_or_path in SOURCES:
         return _prepared(SOURCES[name_or_path])
-    path = Path(name_or_path).expanduser()
+    path = place(name_or_path)
     suffix = path.suffix.lower()
     if name_or_path and path.is_dir():
         return folder.read(path.resolve())
@@ -100,6 +100,17 @@ def load(name_or_path: str, label: str = "") -> Dataset:
         return npz.read(path) if suffix == ".npz" else table.read(path, label)
     hint = perhaps(name_or_path, list(SOURCES))
     raise UserError(f"unknown dataset {name_or_path!r}: expected one of {', '.join(SOURCES)}, {FILES}{hint}")
+
+
+def place(text: str | Path) -> Path:
+    """A path that the system can be asked about, with the home folder in place of ~."""
+    try:
+        path = Path(text).expanduser()
+        path.is_dir()
+    except (OSError, RuntimeError) as error:  # a name that is too long; a user who has no home
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"expected a dataset's name or a path, got {str(text)[:40]!r}…: {why}") from None
+    return path
 
 
 def read_samples(
@@ -150,7 +161,7 @@ def prepare(name: str, source: Path | None = None, progress: Progress | None = N
     if source is None and cache.is_sound(name):
         return cache.arrays_path(name)
     path = source or download(entry.origin, cache.folder() / "downloads" / entry.archive, entry.md5, name, progress)
-    return cache.save(entry.read(path.expanduser(), progress))
+    return cache.save(entry.read(place(path), progress))
 
 
 def remarks(name: str, path: Path | None) -> list[str]:

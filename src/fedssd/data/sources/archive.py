@@ -17,6 +17,7 @@ from fedssd.errors import UserError
 Progress = Callable[[str, int, int], None]  # what is being done, how much is done, out of how much (0: unknown)
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
 LARGEST_MEMBER = 512 * 2**20
+LARGEST_TAR = 512 * 2**20  # unpacked; CIFAR's are of 180 MB
 
 
 class Members(Protocol):
@@ -95,7 +96,8 @@ def tar_or_folder(path: Path, folder: str, names: tuple[str, ...], progress: Pro
     if found is not None:
         return {name: Folder(found).read(name) for name in names}
     try:
-        with _unpacked(path) as stream:
+        with _unpacked(path) as packed:
+            stream = _Bounded(packed, path)
             content = _tar_members(stream, folder, names, progress)
             while stream.read(1 << 20):  # gzip compares its checksum only at the very end
                 pass
@@ -114,13 +116,28 @@ def _unpacked(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if packed else path.open("rb")
 
 
-def _tar_members(stream: BinaryIO, folder: str, names: tuple[str, ...], progress: Progress | None) -> dict[str, bytes]:
+class _Bounded:
+    """A stream that a small file cannot make endless; what tarfile reads by itself counts, too."""
+
+    def __init__(self, stream: BinaryIO, path: Path) -> None:
+        self._stream, self._path, self._left = stream, path, LARGEST_TAR
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or what is left."""
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise UserError(f"{self._path} unpacks to more than {LARGEST_TAR // 2**20} MiB: get the official archive")
+        return data
+
+
+def _tar_members(stream: _Bounded, folder: str, names: tuple[str, ...], progress: Progress | None) -> dict[str, bytes]:
     content: dict[str, bytes] = {}
     # Read as a stream: an index would decompress the archive twice.
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|") as archive:
         for member in archive:
             inside = PurePosixPath(member.name)
-            if str(inside.parent) == folder and inside.name in names and member.isfile():
+            if str(inside.parent) == folder and inside.name in names and member.isfile() and not member.issparse():
                 content[inside.name] = _tar_member(archive, member)
                 if progress is not None:
                     progress("reading", len(content), len(names))
@@ -128,8 +145,6 @@ def _tar_members(stream: BinaryIO, folder: str, names: tuple[str, ...], progress
 
 
 def _tar_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    if member.size > LARGEST_MEMBER:
-        raise UserError(f"expected a member below {LARGEST_MEMBER} bytes, got {member.size} in {member.name}")
     stream = archive.extractfile(member)
     data = stream.read() if stream is not None else b""
     if len(data) != member.size:

@@ -98,7 +98,11 @@ def _batch(data: bytes, where: str, layout: CifarLayout) -> tuple[Any, Any]:
 def _class_names(data: bytes, layout: CifarLayout, path: Path) -> tuple[str, ...]:
     where = f"{layout.folder}/{layout.meta} of {path}"
     names = _dictionary(data, where).get(layout.names_key)
-    texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names or []]
+    texts = [
+        name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+        for name in (names if isinstance(names, list) else [])
+        if isinstance(name, bytes | str)
+    ]
     if len(texts) != layout.classes:
         raise UserError(f"expected {layout.classes} class names, got {len(texts)} in {where}: get the official archive")
     return tuple(texts)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +62,51 @@ def labelled(
 
 
 def arrays_in(path: Path) -> dict[str, Array]:
+    """Every array of the file, once what it would take is known from the heads of its members."""
     if not zipfile.is_zipfile(path):
         raise UserError(f"expected a .npz file, got something else or half of one in {path}: save it again")
     try:
+        size = _size(path)
+        if size > free_memory() / 2:
+            raise UserError(
+                f"{path} unpacks to {size / 2**30:,.1f} GiB, and {free_memory() / 2**30:,.1f} GiB of memory are free: "
+                "it should take half of that at most; save fewer samples or smaller numbers"
+            )
         with np.load(path, allow_pickle=False) as content:
             return {key: content[key] for key in content.files}
+    except UserError:
+        raise
     except Exception as error:  # damaged zip files and object arrays raise nearly anything
-        reason = "it holds pickled objects" if "allow_pickle" in str(error) else "it is damaged"
+        reason = "it holds pickled objects" if "pickle" in str(error) else "it is damaged"
         raise UserError(f"expected a .npz file of plain arrays, got {path}: {reason}; save it again") from error
+
+
+def _size(path: Path) -> int:
+    """Bytes that the arrays will take; ValueError for a member that is none, or whose head says other than its size."""
+    size = 0
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, _, dtype = read[version](member)
+                if dtype.hasobject:
+                    raise ValueError("pickled objects")
+                count = math.prod(shape)
+                if min(shape, default=0) < 0 or member.tell() + count * dtype.itemsize != info.file_size:
+                    raise ValueError("not the size that its head says")
+            pixels = dtype == np.uint8 and len(shape) in (3, 4)  # other whole numbers become int64
+            size += count * (dtype.itemsize if pixels else max(8, dtype.itemsize))
+    return size
+
+
+def free_memory() -> int:
+    """Bytes of memory that can be had without swapping; all there is, where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _samples(array: Array, key: str, path: Path) -> Tensor:
