@@ -20,19 +20,18 @@ FILES = {
 }
 ORDER = "cli api flower theory reports sweeps runs simulation engines recipe methods models data core errors"
 # What is still wrong, by name: these lists only shrink.
-TWICE = "Cell"
+TWICE = ""
 LONG = {"reports/plots", "reports/page"}
 # What studies/ imports from inside fedssd; the aim is fedssd.__all__, but for the theorem on a run and digits_tables.
 STUDY = (
-    "cli cli.compare cli.flags cli.missing cli.parser cli.progress cli.report cli.run cli.theory core "
+    "cli cli.compare cli.flags cli.parser cli.progress cli.run cli.theory core "
     "core.engine core.net core.tree engines errors methods.registry recipe recipe.keys recipe.resolve recipe.values "
     "reports reports.charts reports.comparison reports.drawings reports.grouping reports.markdown "
     "reports.methods reports.plots reports.statistics reports.svg reports.table runs.archive runs.folder "
-    "runs.provenance runs.read runs.rules simulation.events simulation.receive "
-    "simulation.result simulation.setup simulation.simulation sweeps.batches sweeps.cache sweeps.cells "
-    "sweeps.grid theory"
+    "runs.loop runs.provenance runs.read runs.rules runs.tracking simulation.events simulation.receive "
+    "simulation.result simulation.setup simulation.simulation sweeps.cache sweeps.grid theory"
 )
-RUN, ROUND = 67, 23  # files executed by a run, which is to come down to 50, and by a round of it
+RUN, ROUND = 57, 22  # files executed by a run, which is to come down to 50, and by a round of it
 
 
 def package(module: str) -> str:

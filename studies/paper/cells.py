@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedssd.recipe import Recipe
 from fedssd.recipe.resolve import resolved
 from fedssd.simulation.setup import assemble
-from fedssd.sweeps.cells import Cell
+from studies.paper.cell import Cell
 from studies.paper.paper import Column, Experiment, setting
 
 

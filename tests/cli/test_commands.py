@@ -29,36 +29,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_run_says_what_it_does_how_it_went_and_what_to_try(here: Path, capsys: Captured) -> None:
+def test_run_says_what_it_does_how_it_went_and_where_it_is(here: Path, capsys: Captured) -> None:
     assert main(["run", "--data", "digits", *SMALL, "--set", "fedssd.m_max=0.1"]) == 0
     printed = capsys.readouterr()
     short = "a short run: rounds × epochs = 2 × 1 where the recipe digits has 20 × 10; its accuracy says little"
     opening = f"fedssd on digits, dirichlet:0.5, 3 clients, 2 rounds of 1 epoch\n{short}\nreference engine"
     assert printed.err.startswith(opening)
-    result, local, brief, cost, where, following = printed.out.splitlines()
+    result, local, brief, cost, where = printed.out.splitlines()
     assert brief == short
     assert result.startswith("fedssd on digits, seed 0: global accuracy ")
     assert "forgetting gap" in local
     assert "MB up" in cost
     assert where.startswith("results: runs/digits-fedssd-0/")
-    assert "compare" in following
-    assert "--set fedssd.m_max=0.1 --methods fedavg,fedssd --seeds 0,1,2" in following
     folder = here / "runs" / "digits-fedssd-0"
     assert len((folder / "rounds.jsonl").read_text().splitlines()) == 1 + 2
     assert "m_max = 0.1" in (folder / "recipe.toml").read_text()
-
-
-@pytest.mark.parametrize(("method", "rivals"), [("fd", "fedmd,fd"), ("cronus", "fd,cronus")])
-def test_what_to_try_next_with_different_models_is_a_command_that_works(
-    method: str, rivals: str, capsys: Captured
-) -> None:
-    """FedAvg, the rival elsewhere, averages the weights of one model."""
-    words = ["--engine", "reference", "--clients", "2", "--rounds", "1", "--epochs", "1", "--auxiliary", "2", "--quiet"]
-    assert main(["run", *words, "--model", "mlp,cnn-small", "--local", method]) == 0
-    following = capsys.readouterr().out.splitlines()[-1]
-    assert f"--methods {rivals} --seeds 0,1,2" in following
-    typed = shlex.split(following.partition(" compare ")[2])
-    assert main(["compare", *typed, "--workers", "1", "--quiet"]) == 0
 
 
 def test_json_is_the_summary_and_the_same_recipe_gives_the_same_numbers(here: Path, capsys: Captured) -> None:
@@ -92,8 +77,7 @@ def test_compare_prints_and_writes_the_table(here: Path, capsys: Captured) -> No
     lines = printed.out.splitlines()
     assert [line.split()[0] for line in lines[3:5]] == ["fedavg", "fedssd"]
     assert "over 2 seeds" in printed.out
-    assert lines[-2].startswith("results: runs/compare-digits/")
-    assert "--seeds 0,1,2,3,4" in lines[-1]  # two seeds are few
+    assert lines[-1].startswith("results: runs/compare-digits/")
     folder = here / "runs" / "compare-digits"
     ElementTree.fromstring((folder / "curves.svg").read_text())
     assert "| fedssd |" in (folder / "table.md").read_text()

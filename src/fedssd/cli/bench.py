@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import output
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.flags import add_speech_flags
-from fedssd.cli.missing import run_missing, tracking
 from fedssd.cli.parser import UsageError, a_path, examples, settings_given
+from fedssd.cli.run import setting, train
+from fedssd.errors import UserError, perhaps
 
+if TYPE_CHECKING:
+    from fedssd.recipe import Recipe
+    from fedssd.simulation.result import Result
+
+CHECKOUT, PACKAGE = Path(__file__).parents[3] / "results", Path(__file__).parents[1] / "results"
+COMMITTED = CHECKOUT if (CHECKOUT / "digits.runs.jsonl.gz").is_file() else PACKAGE
 EXAMPLES = examples(
     "fedssd bench my_method.py:MyLoss                          on digits, against all that is committed",
     "fedssd bench my_method.py:MyLoss --set myloss.beta=0.5    with another strength",
@@ -59,61 +69,110 @@ def main(args: argparse.Namespace) -> int:
     """Find the committed runs, run the user's where they are missing, write and print the table."""
     from fedssd.methods.registry import with_paths
     from fedssd.reports.comparison import percent
-    from fedssd.reports.html import write_report
     from fedssd.reports.paired_table import paired_table, table_for_a_paper
     from fedssd.reports.statistics import pair
     from fedssd.runs.archive import packs_below
-    from fedssd.runs.read import read_run
-    from fedssd.sweeps import bench
-    from fedssd.sweeps.batches import alone
-    from fedssd.sweeps.cache import finished_cells, finished_runs
+    from fedssd.sweeps.cache import finished, run_many
 
     count, workers = seed_count("fedssd bench", args.seeds), whole("fedssd bench", "--workers", args.workers)
     wanted = None if args.against is None else [name.strip() for name in args.against.split(",") if name.strip()]
     if wanted == []:
         raise UsageError(f"fedssd bench: --against expects at least one method, got {args.against!r}")
-    if args.results is not None and not args.results.is_dir() and not packs_below(args.results):
-        why = output.not_a_folder(args.results)
-        raise UsageError(f"fedssd bench: --results expects a folder with runs, got {args.results}, which is {why}")
+    place: Path = args.results or COMMITTED
+    if not place.is_dir() and not packs_below(place):
+        why = output.not_a_folder(place)
+        raise UsageError(f"fedssd bench: --results expects a folder with runs, got {place}, which is {why}")
     method = with_paths(args.method)
-    base = bench.base_recipe(args.dataset, method, _options(args.set))
-    others = bench.rivals(base, range(count), args.results or bench.COMMITTED, wanted)
-    committed = max(seed for runs in others.values() for seed in runs) + 1
-    if count > committed:
+    base = setting_of(args.dataset, method, _options(args.set))
+    others = rivals(base, count, place, wanted)
+    most = 1 + max(run.summary.seed for runs in others.values() for run in runs)
+    if count > most:
         why = "committed for this setting, and a run without a rival cannot be compared"
-        raise UsageError(f"fedssd bench: --seeds expects at most {committed} here, as many as are {why}, got {count}")
-    cells = bench.own_cells(base, range(count))
-    bench.refuse_other_splits(bench.origins(cells), others)
+        raise UsageError(f"fedssd bench: --seeds expects at most {most} here, as many as are {why}, got {count}")
+    recipes = [base.replace(seed=seed).resolved() for seed in range(count)]
+    refuse_other_splits(recipes, others)
     name = method.rsplit(":", 1)[-1]
-    usual = output.unused(output.plain(f"bench-{name}-{args.dataset}"), lambda f: bench.holds_another(f, method))
+    usual = output.unused(output.plain(f"bench-{name}-{args.dataset}"), lambda folder: holds_another(folder, method))
     out = output.shared(args.out or usual)
-    track = tracking(args.track, out)
-    with alone(out):
-        there = out / bench.fingerprint(method)  # runs of this very content: what it was before counts for nothing
-        ran = run_missing(cells, there, lambda: finished_runs([there], method), workers, args.quiet, track)
-        done = finished_cells([there], method)
-        own = {cell.recipe.seed: done[cell.key] for cell in cells}
-        bench.refuse_other_splits({seed: bench.origin(run) for seed, run in own.items()}, others)
-
-        def final(run: Path) -> float:
-            return percent(read_run(run))
-
-        mine = {seed: final(run) for seed, run in own.items()}
-        rivals = [pair(m, {seed: final(run) for seed, run in runs.items()}, mine) for m, runs in others.items()]
-        accuracies = list(mine.values())
-        table, for_a_paper = (build(name, accuracies, rivals) for build in (paired_table, table_for_a_paper))
-        texts = {"bench.md": table.markdown(), "bench.csv": table.csv(), "bench.tex": for_a_paper.latex()}
-        for file, text in texts.items():
-            (out / file).write_text(text, encoding="utf-8")
-        runs = [*own.values(), *(run for found in others.values() for run in found.values())]
-        write_report(runs, out / "report.html", f"{name} on {args.dataset}", table)
+    left = len(recipes) - len(finished(recipes, out))
+    what = f"{name}: {output.many(count, 'seed')} on {setting(base)}, {count - left} finished"
+    own = train(args, out, base, what, lambda listen: run_many(recipes, cache=out, workers=workers, listen=listen))
+    mine = {run.summary.seed: percent(run) for run in own}
+    differences = [pair(m, {run.summary.seed: percent(run) for run in runs}, mine) for m, runs in others.items()]
+    accuracies = list(mine.values())
+    table, for_a_paper = (build(name, accuracies, differences) for build in (paired_table, table_for_a_paper))
+    texts = {"bench.md": table.markdown(), "bench.csv": table.csv(), "bench.tex": for_a_paper.latex()}
+    for file, text in texts.items():
+        (out / file).write_text(text, encoding="utf-8")
+    runs = [*own, *(run for found in others.values() for run in found)]
+    output.leave_report(runs, out, f"{name} on {args.dataset}", table)
     if args.json:
-        gains = {rival.method: rival.gains for rival in rivals}
-        print(json.dumps({"folder": str(out), "ran": ran, "accuracies": accuracies, "gains": gains}))
-        return 0
+        gains = {one.method: one.gains for one in differences}
+        print(json.dumps({"folder": str(out), "ran": left, "accuracies": accuracies, "gains": gains}))
+        return output.ended(own)
     print(table.text())
     print(f"results: {out}/ (report.html, bench.md, bench.csv, bench.tex, a folder for each run)")
-    return 0
+    return output.ended(own)
+
+
+def setting_of(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe:
+    """The setting of the committed runs on a dataset, for this method."""
+    from fedssd.recipe import NAMED, PAPER_METHODS, load_recipe
+    from fedssd.recipe.resolve import with_printed
+
+    if dataset not in NAMED:
+        raise UserError(f"unknown dataset {dataset!r}: expected one of {', '.join(NAMED)}{perhaps(dataset, NAMED)}")
+    methods = (*PAPER_METHODS, method)
+    recipe = load_recipe(dataset, {**changes, "method": method}, methods)
+    return recipe if dataset == "digits" else with_printed(recipe, methods)
+
+
+def rivals(base: Recipe, count: int, place: Path, wanted: Sequence[str] | None = None) -> dict[str, list[Result]]:
+    """Committed runs of other methods on exactly this setting, FedAvg first."""
+    from fedssd.recipe import PAPER_METHODS
+    from fedssd.runs.read import read_run
+    from fedssd.sweeps.cache import recipes_of_finished
+
+    there = list(recipes_of_finished([place]))
+    runs = {recipe.hash: run for recipe, run in there}  # of repeats the last
+    known = dict.fromkeys((*PAPER_METHODS, *sorted({recipe.method for recipe, _ in there})))
+    found: dict[str, list[Result]] = {}
+    for method in known if wanted is None else wanted:
+        keys = [base.replace(method=method, seed=seed).resolved().hash for seed in range(count)]
+        if any(key in runs for key in keys):
+            found[method] = [read_run(runs[key]) for key in keys if key in runs]
+        elif wanted is not None:
+            raise UserError(f"{place} holds no finished run of {method} on this setting: leave it out of --against")
+    if not found:
+        raise UserError(
+            f"{place} holds no finished run on the setting of {base.data}.toml: name another with --results"
+        )
+    return found
+
+
+def refuse_other_splits(recipes: Sequence[Recipe], others: Mapping[str, Sequence[Result]]) -> None:
+    """Paired differences need the same data dealt out the same way; looked at, and the method tried, before it trains.
+
+    What ``paired`` asks of results, asked of recipes.
+    """
+    from fedssd.simulation.setup import assemble_all
+
+    own = {one.recipe.seed: (one.partition.hash, one.dataset.fingerprint) for one in assemble_all(recipes)}
+    for method, runs in others.items():
+        for run in runs:
+            mine, theirs = own[run.recipe.seed], (run.provenance.get("split_hash"), run.provenance.get("data"))
+            if mine != theirs:
+                where = f"{method} seed {run.recipe.seed} in {run.folder}"
+                raise UserError(f"{where} had another split or other data: {theirs}, yours {mine}")
+
+
+def holds_another(folder: Path, method: str) -> bool:
+    """Whether a folder has runs of another method than this, such as another file's class of the same name."""
+    for file in folder.rglob("recipe.toml"):
+        with suppress(OSError, ValueError, RecursionError):
+            if tomllib.loads(file.read_text(encoding="utf-8")).get("method") != method:
+                return True
+    return False
 
 
 def _options(words: list[str]) -> dict[str, str]:

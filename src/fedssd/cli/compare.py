@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import flags, output
 from fedssd.cli.parser import UsageError, examples
-from fedssd.cli.progress import listening
-from fedssd.cli.report import leave_report
-from fedssd.cli.run import as_flags, opened, setting
+from fedssd.cli.run import setting, train
 
 if TYPE_CHECKING:
     from fedssd.recipe import Recipe
-    from fedssd.reports.table import Table
+    from fedssd.simulation.events import Listener
     from fedssd.simulation.result import Result
 
 SEEDS = "0,1,2"
@@ -63,12 +58,11 @@ def main(args: argparse.Namespace) -> int:
     given = flags.overrides(args, "compare")
     source, remark = flags.recipe_source(args, given)
     recipe = load_recipe(source, given, methods)
-    out = (output.resumable if args.resume else output.choose)(args.out, "compare", recipe.data)
-    following = next_command(source, given, recipe, methods, seeds)
-    return train(recipe, methods, seeds, workers, out, args, args.resume, following, remark)
+    out = output.folder(args, "compare", recipe.data)
+    return compare(recipe, methods, seeds, workers, out, args, args.resume, remark)
 
 
-def train(
+def compare(
     recipe: Recipe,
     methods: Sequence[str],
     seeds: Sequence[int],
@@ -76,28 +70,28 @@ def train(
     out: Path,
     args: argparse.Namespace,
     resume: bool,
-    following: str,
     remark: str = "",
 ) -> int:
-    """Run everything, write table and curves, print the table, say where things are and what to try next."""
+    """Run everything, write table, curves and page, print the table and say where things are."""
+    from fedssd.reports.charts import learning_curves
     from fedssd.reports.comparison import tabulate
-    from fedssd.runs.tracking import tracked, tracker
-    from fedssd.sweeps.grid import compare
+    from fedssd.sweeps import grid
 
-    opening = f"{output.many(len(methods), 'method')} × {output.many(len(seeds), 'seed')}"
-    said = opened(f"{opening} on {setting(recipe)}", recipe, remark)
-    try:
-        with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
-            results = compare(recipe, methods, seeds, out, workers, listen, resume)
-    except KeyboardInterrupt as error:
-        raise output.interrupted(error, out) from None
+    what = f"{output.many(len(methods), 'method')} × {output.many(len(seeds), 'seed')} on {setting(recipe)}"
+
+    def work(listen: Listener) -> list[Result]:
+        return grid.compare(recipe, methods, seeds, out, workers, listen, resume)
+
+    results = train(args, out, recipe, what, work, remark)
     table = tabulate(results)
-    write(out, table, results, recipe)
-    leave_report(out, f"{opening} on {setting(recipe)}", args.quiet)
+    output.write_table(table, out)
+    (out / "curves.svg").write_text(learning_curves(results, setting(recipe)), encoding="utf-8")
+    output.leave_report(results, out, what)
     if args.json:
         print(json.dumps({"folder": str(out), "runs": [result.summary.to_json() for result in results]}))
-        return output.ended(results)
-    _show(table, out, following)
+    else:
+        output.show_table(table)
+        print(f"results: {out}/ (report.html, table.md, table.csv, curves.svg, a folder for each run)")
     return output.ended(results)
 
 
@@ -122,40 +116,3 @@ def seed_count(command: str, text: str) -> int:
         bound = "at least 1" if count < 1 else f"at most {MOST_SEEDS}"
         raise UsageError(f"{command}: --seeds expects {bound}, got {count}")
     return count
-
-
-def write(out: Path, table: Table, results: Sequence[Result], recipe: Recipe) -> None:
-    """The table for pages and spreadsheets, and the learning curves."""
-    from fedssd.reports.charts import learning_curves
-
-    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
-    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
-    (out / "curves.svg").write_text(learning_curves(results, setting(recipe)), encoding="utf-8")
-
-
-def _show(table: Table, out: Path, following: str) -> None:
-    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-    print(f"results: {out}/ (report.html, table.md, table.csv, curves.svg, a folder for each run)")
-    print(f"next:    {following}")
-
-
-def next_command(
-    source: str | Path | None,
-    given: dict[str, str | bool],
-    recipe: Recipe,
-    methods: Sequence[str],
-    seeds: Sequence[int],
-) -> str:
-    """More seeds where there are few, else another split."""
-    from fedssd.recipe import PAPER_METHODS
-
-    if len(seeds) < 3:
-        seeds = range(5)
-    else:
-        given = {**given, "partition": "classes:2" if recipe.partition != "classes:2" else "dirichlet:0.1"}
-    words = ["compare", *as_flags(source, given)]
-    if tuple(methods) != PAPER_METHODS:
-        words += ["--methods", ",".join(methods)]
-    if ",".join(map(str, seeds)) != SEEDS:
-        words += ["--seeds", ",".join(map(str, seeds))]
-    return f"{output.program()} {shlex.join(words)}"

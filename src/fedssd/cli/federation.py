@@ -285,7 +285,7 @@ def _kept(args: argparse.Namespace, folder: Path) -> str:
 def _folder(args: argparse.Namespace) -> Path:
     """Where a new run is recorded."""
     if args.out is not None:
-        return output.choose(args.out).resolve()
+        return output.asked_for(args.out).resolve()
     from fedssd.flower.serving import usual_state
 
     base: Path = ((args.app if args.keys is None else usual_state(args.keys)) / "runs" / "federation").resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -14,20 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedssd.errors import UserError
-from fedssd.runs.read import header_of, is_finished, rounds_recorded
 
 if TYPE_CHECKING:
+    from fedssd.reports.table import Table
     from fedssd.simulation.result import Result
 
 ROOT = Path("runs")
+REPORT = "report.html"
 FEDERATION = "federation_app.py"  # in the folder of a Flower app
 
 
-def choose(out: Path | None, *words: str) -> Path:
-    """The folder the user asked for if it is free, else ``runs/<words>``, numbered when taken."""
-    if out is not None:
-        return _asked_for(out)
-    return _writable(unused("-".join(plain(word) for word in words)))
+def folder(args: argparse.Namespace, *words: str) -> Path:
+    """Where a command's results go: ``--out``, else ``runs/<words>``, numbered when taken; with ``--resume`` the same.
+
+    A new call needs a free folder; one that goes on takes the newest.
+    """
+    if args.resume:
+        return _resumable(args.out, *words)
+    return asked_for(args.out) if args.out else _writable(unused("-".join(plain(word) for word in words)))
 
 
 def unused(base: str, taken: Callable[[Path], bool] = Path.exists) -> Path:
@@ -38,8 +43,8 @@ def unused(base: str, taken: Callable[[Path], bool] = Path.exists) -> Path:
     return folder
 
 
-def resumable(out: Path | None, *words: str) -> Path:
-    """The folder to go on in: the one asked for, or the newest of those :func:`choose` would have made."""
+def _resumable(out: Path | None, *words: str) -> Path:
+    """The folder to go on in: the one asked for, or the newest of those :func:`folder` would have made."""
     if out is not None:
         if out.exists() and not out.is_dir():
             raise UserError(f"expected a folder for --out, got the file {out}: choose another")
@@ -57,7 +62,8 @@ def plain(word: str) -> str:
     return re.sub(r"[^\w+.-]+", "-", re.sub(r"\.(npz|csv|py)\b", "", name)).strip("-.") or "data"
 
 
-def _asked_for(out: Path) -> Path:
+def asked_for(out: Path) -> Path:
+    """The folder a user asked for, which has to be new or empty."""
     try:
         os.lstat(out)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -92,6 +98,8 @@ def _writable(folder: Path) -> Path:
 
 def kept(folder: Path) -> str:
     """One sentence: which runs and rounds a folder holds after an interruption."""
+    from fedssd.runs.read import is_finished, rounds_recorded
+
     records = sorted(folder.rglob("rounds.jsonl")) if folder.is_dir() else []
     rounds = sum(rounds_recorded(record.parent) for record in records)
     if rounds == 0:
@@ -103,9 +111,34 @@ def kept(folder: Path) -> str:
 
 def interrupted(error: KeyboardInterrupt, folder: Path) -> KeyboardInterrupt:
     """The same interruption with a sentence: what is kept in the folder, and how to go on."""
+    from fedssd.runs.folder import UNDER_WAY
+
     begun = any((folder / name).exists() for name in ("recipe.toml", "runs.json"))
     how = f"; go on with: {program()} {shlex.join(['resume', str(folder)])}" if begun else ""
+    if (folder / UNDER_WAY).is_dir():
+        how = "; the same command goes on"
     return type(error)(kept(folder) + how)
+
+
+def leave_report(results: Sequence[Result], out: Path, title: str, paired: Table | None = None) -> None:
+    """Write the page of these runs beside them, unless none has anything to show."""
+    from fedssd.reports.html import report
+    from fedssd.runs.folder import write_whole
+
+    shown = [one for one in results if one.summary.accuracy is not None]
+    if shown:
+        write_whole(out / REPORT, report(shown, title, paired).encode())
+
+
+def write_table(table: Table, out: Path) -> None:
+    """Write a table for pages and for spreadsheets."""
+    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
+    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
+
+
+def show_table(table: Table) -> None:
+    """Print a table, with colours on a terminal that may have them."""
+    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
 
 
 def not_a_folder(path: Path) -> str:
@@ -120,6 +153,8 @@ def not_a_folder(path: Path) -> str:
 
 def refuse_federation(folder: Path) -> None:
     """What Flower ran goes on over Flower: name the command."""
+    from fedssd.runs.read import header_of
+
     app = next((place for place in (folder, *folder.resolve().parents) if (place / FEDERATION).is_file()), None)
     if app == folder:
         run = folder / "runs" / "federation"

@@ -17,7 +17,6 @@ from fedssd.errors import UserError
 if TYPE_CHECKING:
     from fedssd.runs.read import Found
 
-NAME = "report.html"
 NAMED = 3  # runs that are left out, in a line
 EXAMPLES = examples(
     "fedssd report runs/compare-digits                     writes runs/compare-digits/report.html",
@@ -37,7 +36,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     add = parser.add_argument
     add("folders", nargs="+", type=a_path, metavar="DIR", help="folders with runs, at any depth, or packed runs")
-    add("--out", type=a_path, metavar="FILE", help=f"the page (default: {NAME} in the first folder)")
+    add("--out", type=a_path, metavar="FILE", help=f"the page (default: {output.REPORT} in the first folder)")
     add("--title", metavar="TEXT", help="its title (default: the name of the first)")
     add("--figures", action="store_true", help="the figures as PNG and PDF, too (needs fedssd[figures])")
     parser.add_argument("--json", action="store_true", help="print what was written as one line of JSON")
@@ -55,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
         if not folder.is_dir() and not runs_below(folder):
             raise UserError(f"expected a folder with runs, got {folder}, which is {output.not_a_folder(folder)}")
     name = args.folders[0].resolve().name.removesuffix(SUFFIX)
-    file = args.out or (args.folders[0] / NAME if args.folders[0].is_dir() else Path(f"{name}.html"))
+    file = args.out or (args.folders[0] / output.REPORT if args.folders[0].is_dir() else Path(f"{name}.html"))
     if file.is_dir() or not file.parent.is_dir():
         raise UserError(f"expected a file in a folder that is there for --out, got {file}")
     if args.figures:
@@ -108,7 +107,7 @@ def _under_way(runs: Sequence[Path]) -> str:
 
     What ``reproduce`` or ``bench`` began goes on when that is called again.
     """
-    from fedssd.sweeps.batches import UNDER_WAY
+    from fedssd.runs.folder import UNDER_WAY
     from fedssd.sweeps.grid import PLAN
 
     whole = dict.fromkeys(next((up for up in run.parents if (up / PLAN).is_file()), run) for run in runs)
@@ -121,17 +120,3 @@ def _under_way(runs: Sequence[Path]) -> str:
     commands = list(known)[:NAMED]
     state = "is still running or was interrupted" if len(runs) == 1 else "are still running or were interrupted"
     return f"{_listed(runs)} {state}, which {' and '.join(commands)} {'goes' if len(commands) == 1 else 'go'} on with"
-
-
-def leave_report(out: Path, title: str, quiet: bool, further: Sequence[Path] = ()) -> list[Path]:
-    """The page of the runs in a folder, beside them, and of ``further`` ones; what every command that runs ends with.
-
-    Damaged runs are left out and named; where no other is there, there is no page.
-    """
-    from fedssd.reports.html import write_report
-    from fedssd.runs.read import look
-
-    found = look([out, *further])
-    if not quiet:
-        _say_damaged(found)
-    return [write_report([out, *further], out / NAME, title)] if found.results else []

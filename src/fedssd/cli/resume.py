@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedssd.cli import compare, flags, output, run, sweep
 from fedssd.cli.parser import a_path, examples
 from fedssd.errors import UserError
-
-if TYPE_CHECKING:
-    from fedssd.recipe import Recipe
 
 EXAMPLES = examples(
     "fedssd resume runs/digits-fedssd-0                 from the last whole checkpoint to the end",
@@ -63,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
             f"{args.folder} ran on {OWN}, which no file holds: call fedssd.run(…, out=…, resume=True) again"
         )
     start = True if args.start == "last" else args.start
-    return run.train(recipe, args.folder, args, start, _following(args.folder, recipe))
+    return run.run(recipe, args.folder, args, start)
 
 
 def _got(folder: Path) -> str:
@@ -83,7 +79,7 @@ def _many(args: argparse.Namespace) -> int:
 
     if args.start != "last":
         raise UserError(f"--from {args.start} is for one run, and {args.folder} holds many: name the folder of one")
-    workers = compare.whole("resume", "--workers", args.workers)
+    workers = compare.whole("fedssd resume", "--workers", args.workers)
     asked = read_plan(args.folder).asked
     if asked.get("command") not in ("compare", "sweep"):
         raise UserError(
@@ -92,15 +88,9 @@ def _many(args: argparse.Namespace) -> int:
     methods, seeds = asked.get("methods", []), asked["seeds"]
     recipe = check(merge(Recipe(), {**asked["base"], **_rounds(args)}, str(args.folder)), methods)
     if asked["command"] == "sweep":
-        return sweep.train(recipe, asked["grid"], seeds, workers, args.folder, args, True)
-    following = _following(args.folder, recipe)
-    return compare.train(recipe, methods, seeds, workers, args.folder, args, True, following)
+        return sweep.sweep(recipe, asked["grid"], seeds, workers, args.folder, args, True)
+    return compare.compare(recipe, methods, seeds, workers, args.folder, args, True)
 
 
 def _rounds(args: argparse.Namespace) -> dict[str, str]:
     return {} if args.rounds is None else {"rounds": args.rounds}
-
-
-def _following(folder: Path, recipe: Recipe) -> str:
-    """As many rounds again."""
-    return f"{output.program()} {shlex.join(['resume', str(folder), '--rounds', str(2 * recipe.rounds)])}"

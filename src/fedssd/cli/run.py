@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedssd.cli import flags, output
 from fedssd.cli.parser import examples
 from fedssd.cli.progress import listening, spoken
-from fedssd.cli.report import leave_report
 
 if TYPE_CHECKING:
     from fedssd.recipe import Recipe
+    from fedssd.simulation.events import Listener
     from fedssd.simulation.result import Summary
 
+Done = TypeVar("Done")
 EXAMPLES = examples(
     "fedssd run                                               FedSSD on digits, with the recipe of that name",
     "fedssd run --local fedntd --partition classes:2 --seed 1",
@@ -42,41 +44,59 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the recipe, then say how it went, where it is and what to try next."""
+    """Run the recipe, then say how it went and where it is."""
     from fedssd.recipe import load_recipe
 
     given = flags.overrides(args, "run")
     source, remark = flags.recipe_source(args, given)
     recipe = load_recipe(source, given)
-    find = output.resumable if args.resume else output.choose
-    out = find(args.out, recipe.data, recipe.method, str(recipe.seed))
+    out = output.folder(args, recipe.data, recipe.method, str(recipe.seed))
     if args.resume:
         output.refuse_federation(out)
-    return train(recipe, out, args, args.resume, next_command(source, given, recipe), remark)
+    return run(recipe, out, args, args.resume, remark)
+
+
+def run(recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool | str, remark: str = "") -> int:
+    """Run a recipe into a folder, or go on with it there, and say how it went."""
+    from fedssd.runs.loop import run_recipe
+
+    what = f"{recipe.method} on {setting(recipe)}"
+    result = train(args, out, recipe, what, lambda listen: run_recipe(recipe, out, listen, resume=resume), remark)
+    output.leave_report([result], out, what)
+    if args.json:
+        print(json.dumps(result.summary.to_json()))
+    else:
+        print("\n".join(describe(result.summary, recipe)))
+        print(f"results: {out}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
+    return output.ended([result])
 
 
 def train(
-    recipe: Recipe, out: Path, args: argparse.Namespace, resume: bool | str, following: str, remark: str = ""
-) -> int:
-    """Run a recipe into a folder, or go on with it there, and say how it went."""
-    from fedssd.runs.loop import run_recipe
-    from fedssd.runs.tracking import tracked, tracker
+    args: argparse.Namespace,
+    out: Path,
+    recipe: Recipe,
+    what: str,
+    work: Callable[[Listener], Done],
+    remark: str = "",
+) -> Done:
+    """Do what a command asks for, with its progress shown and tracked; an interruption says what was kept."""
+    from fedssd.recipe import briefly
 
+    opening = "\n".join(filter(None, (what, remark, briefly(recipe))))
     try:
-        opening = opened(f"{recipe.method} on {setting(recipe)}", recipe, remark)
-        with listening(args.quiet, opening) as show, tracked(tracker(args.track), out, show) as listen:
-            result = run_recipe(recipe, out, listen, resume=resume)
+        with listening(args.quiet, opening) as show, tracking(args.track, out, show) as listen:
+            return work(listen)
     except KeyboardInterrupt as error:
         raise output.interrupted(error, out) from None
-    leave_report(out, f"{recipe.method} on {setting(recipe)}", args.quiet)
-    if args.json:
-        print(json.dumps(result.summary.to_json()))
-        return output.ended([result])
-    print("\n".join(describe(result.summary, recipe)))
-    print(f"results: {out}/ (report.html, recipe.toml, rounds.jsonl, summary.json)")
-    if not result.summary.failed:
-        print(f"next:    {following}")
-    return output.ended([result])
+
+
+def tracking(name: str | None, out: Path, listen: Listener) -> AbstractContextManager[Listener]:
+    """The listener, told to a tracker too where one is asked for; one that is not installed is refused at once."""
+    if name is None:
+        return nullcontext(listen)
+    from fedssd.runs.tracking import tracked, tracker
+
+    return tracked(tracker(name), out, listen)
 
 
 def setting(recipe: Recipe) -> str:
@@ -84,13 +104,6 @@ def setting(recipe: Recipe) -> str:
     share = "" if recipe.participation == 1 else f", {recipe.participation:g} of them a round"
     rounds, epochs = output.many(recipe.rounds, "round"), output.many(recipe.epochs, "epoch")
     return f"{recipe.data}, {recipe.partition}, {output.many(recipe.clients, 'client')}{share}, {rounds} of {epochs}"
-
-
-def opened(text: str, recipe: Recipe, remark: str = "") -> str:
-    """What is about to run, with a remark on where its recipe comes from, and whether it is a short run."""
-    from fedssd.recipe import briefly
-
-    return "\n".join(filter(None, (text, remark, briefly(recipe))))
 
 
 def describe(summary: Summary, recipe: Recipe) -> list[str]:
@@ -125,29 +138,3 @@ def describe(summary: Summary, recipe: Recipe) -> list[str]:
 def size(count: int) -> str:
     """Bytes in a unit that leaves something to read."""
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
-
-
-def next_command(source: str | Path | None, given: dict[str, str | bool], recipe: Recipe) -> str:
-    """The same setting against FedAvg, over three seeds; against FD where different models rule FedAvg out."""
-    from fedssd.recipe.resolve import model_names
-
-    several = len(set(model_names(recipe))) > 1
-    first, second = ("fd", "fedmd") if several and recipe.server == "fedavg" else ("fedavg", "fedssd")
-    rival = first if recipe.method != first else second
-    same = as_flags(source, {key: value for key, value in given.items() if key not in ("method", "seed")})
-    words = ["compare", *same, "--methods", f"{rival},{recipe.method}", "--seeds", "0,1,2"]
-    return f"{output.program()} {shlex.join(words)}"
-
-
-def as_flags(source: str | Path | None, given: dict[str, str | bool]) -> list[str]:
-    """What was given on the command line, written as flags again."""
-    words = ["--recipe", str(source)] if source else []
-    for key, value in given.items():
-        name = key.replace("_", "-")
-        if key.startswith("options."):
-            words += ["--set", f"{key.removeprefix('options.')}={value}"]
-        elif isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            words += [f"--{name}", value]
-    return words

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from fedssd.cli import flags, output
 from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError, examples
-from fedssd.cli.progress import listening
-from fedssd.cli.report import leave_report
-from fedssd.cli.run import opened, setting
+from fedssd.cli.run import setting, train
 
 if TYPE_CHECKING:
     from fedssd.recipe import Recipe
     from fedssd.reports.table import Table
+    from fedssd.simulation.events import Listener
     from fedssd.sweeps.grid import Combination
 
 EXAMPLES = examples(
@@ -59,20 +56,19 @@ def main(args: argparse.Namespace) -> int:
     """Sweep over what the command line names."""
     from fedssd.recipe import load_recipe
 
-    grid = parse_grid(args.grid)
-    seeds = seed_list("fedssd sweep", args.seeds)
+    grid, seeds = parse_grid(args.grid), seed_list("fedssd sweep", args.seeds)
     workers = whole("fedssd sweep", "--workers", args.workers)
     given = flags.overrides(args, "sweep")
     _refuse_both(grid, given)
     source, remark = flags.recipe_source(args, {**given, **grid})
     recipe = load_recipe(source, given)
-    out = (output.resumable if args.resume else output.choose)(args.out, "sweep", recipe.data)
-    return train(recipe, grid, seeds, workers, out, args, args.resume, remark)
+    out = output.folder(args, "sweep", recipe.data)
+    return sweep(recipe, grid, seeds, workers, out, args, args.resume, remark)
 
 
-def train(
+def sweep(
     recipe: Recipe,
-    grid: dict[str, list[str]],
+    values: dict[str, list[str]],
     seeds: Sequence[int],
     workers: int,
     out: Path,
@@ -80,28 +76,27 @@ def train(
     resume: bool,
     remark: str = "",
 ) -> int:
-    """Run every cell, write and print the table."""
-    from fedssd.runs.tracking import tracked, tracker
-    from fedssd.sweeps.grid import sweep
+    """Run every combination, write table and page, print the table and say where things are."""
+    from fedssd.sweeps import grid
 
-    count = math.prod(map(len, grid.values()))
-    opening = f"{output.many(count, 'cell')} × {output.many(len(seeds), 'seed')} on {setting(recipe)}"
-    said = opened(opening, recipe, remark)
-    try:
-        with listening(args.quiet, said) as show, tracked(tracker(args.track), out, show) as listen:
-            cells = sweep(recipe, grid, seeds, out, workers, listen, resume)
-    except KeyboardInterrupt as error:
-        raise output.interrupted(error, out) from None
+    count = math.prod(map(len, values.values()))
+    what = f"{output.many(count, 'cell')} × {output.many(len(seeds), 'seed')} on {setting(recipe)}"
+
+    def work(listen: Listener) -> list[Combination]:
+        return grid.sweep(recipe, values, seeds, out, workers, listen, resume)
+
+    cells = train(args, out, recipe, what, work, remark)
     table, results = tabulate_cells(cells), [result for cell in cells for result in cell.results]
-    _write(out, table)
-    leave_report(out, opening, args.quiet)
+    output.write_table(table, out)
+    output.leave_report(results, out, what)
     if args.json:
         found = [
             {"values": cell.values, "runs": [result.summary.to_json() for result in cell.results]} for cell in cells
         ]
         print(json.dumps({"folder": str(out), "cells": found}))
-        return output.ended(results)
-    _show(table, out)
+    else:
+        output.show_table(table)
+        print(f"results: {out}/ (report.html, table.md, table.csv, a folder for each run)")
     return output.ended(results)
 
 
@@ -141,13 +136,3 @@ def tabulate_cells(cells: list[Combination]) -> Table:
         label = " ".join(f"{key}={value}" for key, value in cell.values.items())
         renamed += [replace(result, summary=replace(result.summary, method=label)) for result in cell.results]
     return tabulate(renamed)
-
-
-def _write(out: Path, table: Table) -> None:
-    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
-    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
-
-
-def _show(table: Table, out: Path) -> None:
-    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-    print(f"results: {out}/ (report.html, table.md, table.csv, a folder for each run)")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import flags, output
 from fedssd.cli.compare import seed_list, whole
 from fedssd.cli.parser import UsageError, examples
-from fedssd.cli.progress import listening
-from fedssd.cli.run import opened, setting
+from fedssd.cli.run import setting, train
 from fedssd.cli.sweep import parse_grid
 
 if TYPE_CHECKING:
+    from fedssd.simulation.events import Listener
     from fedssd.sweeps.tune import Tuned
 
 TUNING = "100,101,102"
@@ -61,34 +59,33 @@ def main(args: argparse.Namespace) -> int:
     from fedssd.sweeps.tune import grids, tune
 
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
-    tuning, seeds = seed_list("tune", args.tuning_seeds), seed_list("tune", args.seeds)
+    tuning, seeds = seed_list("fedssd tune", args.tuning_seeds), seed_list("fedssd tune", args.seeds)
     if not methods or not tuning or not seeds:
         raise UsageError("fedssd tune: expected at least one of --methods, --tuning-seeds and --seeds each")
-    workers = whole("tune", "--workers", args.workers)
+    workers = whole("fedssd tune", "--workers", args.workers)
     given = flags.overrides(args, "tune")
     source, remark = flags.recipe_source(args, given)
     recipe = load_recipe(source, given, methods)
     cells = grids(methods, recipe, parse_grid(args.grid) if args.grid else {})
-    out = (output.resumable if args.resume else output.choose)(args.out, "tune", recipe.data)
+    out = output.folder(args, "tune", recipe.data)
     count = sum(len(found) for found in cells.values() if len(found) > 1)
-    opening = f"{output.many(count, 'cell')} × {output.many(len(tuning), 'tuning seed')} on {setting(recipe)}"
-    try:
-        with listening(args.quiet, opened(opening, recipe, remark)) as listen:
-            found = tune(recipe, cells, tuning, seeds, out, workers, listen)
-    except KeyboardInterrupt as error:
-        raise output.interrupted(error, out) from None
-    table = tabulate(found.results)
-    (out / "table.md").write_text(table.markdown(), encoding="utf-8")
-    (out / "table.csv").write_text(table.csv(), encoding="utf-8")
-    (out / "tuned.json").write_text(json.dumps(facts(found), indent=2) + "\n", encoding="utf-8")
+    what = f"{output.many(count, 'cell')} × {output.many(len(tuning), 'tuning seed')} on {setting(recipe)}"
+
+    def work(listen: Listener) -> Tuned:
+        return tune(recipe, cells, tuning, seeds, out, workers, listen)
+
+    tuned = train(args, out, recipe, what, work, remark)
+    table = tabulate(tuned.results)
+    output.write_table(table, out)
+    (out / "tuned.json").write_text(json.dumps(facts(tuned), indent=2) + "\n", encoding="utf-8")
     if args.json:
-        print(json.dumps({"folder": str(out), **facts(found)}))
+        print(json.dumps({"folder": str(out), **facts(tuned)}))
         return 0
-    for method, values in found.chosen.items():
-        tried = sum(one.method == method for one in found.tried)
+    for method, values in tuned.chosen.items():
+        tried = sum(one.method == method for one in tuned.tried)
         words = ", ".join(f"{key}={value}" for key, value in values.items())
         print(f"{method}: {words}, the best of {tried}" if tried else f"{method}: nothing to tune")
-    print(table.text(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    output.show_table(table)
     print(f"chosen on seeds {args.tuning_seeds}, reported on {args.seeds}")
     print(f"results: {out}/ (tuned.json, table.md, table.csv, a folder for each run)")
     return 0

@@ -115,7 +115,7 @@ def _meant(name: str) -> str:
 
 def build_local(spec: str, options: Options | None = None) -> Local:
     """The local half a name stands for; an option that is not given has its default."""
-    parts = [_build(kind, dict((options or {}).get(kind.name, {}))) for kind in local_kinds(spec)]
+    parts = [_build(kind, (options or {}).get(kind.name, {})) for kind in local_kinds(spec)]
     if len(parts) == 1:
         return parts[0]
     return _refuse(lambda: Sum(tuple(parts)))
@@ -126,7 +126,7 @@ def build_server(name: str, options: Options | None = None) -> Server:
     if name not in SERVERS:
         local = "it is a local half: use --local" if name.lower() in LOCALS else ""
         raise UserError(f"unknown server half {name!r}: {local or nearest(name, list(SERVERS))}")
-    return _build(SERVERS[name], dict((options or {}).get(name, {})))
+    return _build(SERVERS[name], (options or {}).get(name, {}))
 
 
 def check_pair(local: Local, server: Server) -> None:
@@ -141,7 +141,8 @@ def option_types(kind: type[Local] | type[Server]) -> dict[str, type]:
     return {field.name: type(field.default) for field in fields(kind) if field.name != "parts"}
 
 
-def _build(kind: type[Half], options: dict[str, Any]) -> Half:
+def typed_options(kind: type[Local] | type[Server], options: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's options as their types; one it does not have, or of another type, is a UserError."""
     types = option_types(kind)
     values = {}
     for name, value in options.items():
@@ -149,6 +150,11 @@ def _build(kind: type[Half], options: dict[str, Any]) -> Half:
             where = f"method {kind.name!r} has no option {name!r}"
             raise UserError(f"{where}: {nearest(name, list(types)) if types else 'it takes none'}")
         values[name] = _typed(f"{kind.name}.{name}", value, types[name], signed=source_of(kind) is not None)
+    return values
+
+
+def _build(kind: type[Half], options: Mapping[str, Any]) -> Half:
+    values = typed_options(kind, options)
     with blaming("with the options given"):
         return _refuse(lambda: kind(**values))
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError, closest, nearest
 from fedssd.recipe.keys import KEYS, LATER, MACHINE, Keys, canonical, spellings
 from fedssd.recipe.values import checked, parsed, toml_value, typed
+
+if TYPE_CHECKING:
+    from fedssd.core.contract import Local, Server
 
 Options = dict[str, dict[str, Any]]
 FOLDER = Path(__file__).parents[1] / "recipes"
@@ -223,34 +226,35 @@ def _meant(key: str, value: Any) -> str:
 
 
 def check(recipe: Recipe, others: Sequence[str] = ()) -> Recipe:
-    """The recipe itself, or one line that says what is wrong with its method, options or faults."""
-    from fedssd.core.faults import parse_faults
+    """The recipe itself, or one line that says what is wrong with its method, options or faults.
+
+    Options of a known method that this recipe does not use are fine, as compare shares one recipe; typos are not.
+    """
     from fedssd.methods.registry import (
+        LOCALS,
+        SERVERS,
         build_local,
         build_server,
         check_pair,
         local_kinds,
+        typed_options,
     )  # torch, which `--help` must not wait for
 
-    parse_faults(recipe.faults, recipe.clients)
+    if recipe.faults:
+        from fedssd.core.faults import parse_faults
+
+        parse_faults(recipe.faults, recipe.clients)
     used = {kind.name for method in (recipe.method, *others) for kind in local_kinds(method)} | {recipe.server}
     local = build_local(recipe.method, recipe.options)
     check_pair(local, build_server(recipe.server, recipe.options))
-    for method in recipe.options:
-        _check_option_owner(method, used, recipe.options)
+    known: dict[str, type[Local] | type[Server]] = {**SERVERS, **LOCALS}
+    for method, given in recipe.options.items():
+        if method not in used and method not in known:
+            names = nearest(method, [*LOCALS, *SERVERS])
+            raise UserError(f"options are given for an unknown method {method!r}: {names}")
+        if method in known:
+            typed_options(known[method], given)
     return recipe
-
-
-def _check_option_owner(method: str, used: set[str], options: Options) -> None:
-    """Options of a known method that this recipe does not use are fine (compare shares one recipe); typos are not."""
-    from fedssd.methods.registry import LOCALS, SERVERS, build_local, build_server
-
-    if method not in used and method not in LOCALS and method not in SERVERS:
-        raise UserError(f"options are given for an unknown method {method!r}: {nearest(method, [*LOCALS, *SERVERS])}")
-    if method in LOCALS and method != "fedavg":
-        build_local(method, options)
-    elif method in SERVERS:
-        build_server(method, options)
 
 
 def _read(source: str | Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fedssd.simulation.setup import Federation
 
 BEGUN = {"recipe.toml", "runs.json"}  # the first thing a run, or many, leaves in its folder
 MOST_OF_A_SEAL = 2**28  # bytes of a sealed file
+UNDER_WAY = "under-way"  # in a folder of many runs, where batches of them are until they are finished
 PATIENCE = 3.0  # seconds to wait for a folder whose writer has just been killed
 
 

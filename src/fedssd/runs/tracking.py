@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedssd.errors import UserError, perhaps
+from fedssd.runs.folder import UNDER_WAY
 from fedssd.runs.read import header_of
 from fedssd.simulation.events import Event, Listener
 from fedssd.simulation.result import Round
@@ -143,13 +144,10 @@ def tracker(name: str | None) -> Callable[[Followed], Sink] | None:
 
 
 @contextmanager
-def tracked(
-    open_sink: Callable[[Followed], Sink] | None, out: Path, listen: Listener, homes: Mapping[Path, Path] | None = None
-) -> Iterator[Listener]:
+def tracked(open_sink: Callable[[Followed], Sink] | None, out: Path, listen: Listener) -> Iterator[Listener]:
     """A listener that tells a tracker what it hears and passes it on.
 
-    A tracker that fails, as when its server is away, is named once and left alone: no run ends for it. ``homes`` has
-    the folders that runs will be in, by those in which they are under way, where that is elsewhere.
+    A tracker that fails, as when its server is away, is named once and left alone: no run ends for it.
     """
     if open_sink is None:
         yield listen
@@ -160,7 +158,7 @@ def tracked(
 
     def tell(folder: Path, new: Round) -> None:
         if folder not in sinks:
-            run = followed(folder, out, (homes or {}).get(folder, folder))
+            run = followed(folder, out)
             sinks[folder], rounds[folder] = open_sink(run), run.recipe.get("rounds")
             for earlier in _recorded(folder, new.number):
                 _tell(sinks[folder], earlier)
@@ -213,13 +211,17 @@ def figures_of(one: Round) -> Figures:
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
-def followed(folder: Path, out: Path, home: Path) -> Followed:
-    """A run's name and recipe, by its folder, and by the one it will be in."""
+def followed(folder: Path, out: Path) -> Followed:
+    """A run's name and recipe, by its folder; one that is under way is called as in the folder where it will be."""
     header = header_of(folder)
     identity = sha256(f"{header.get('recipe_hash')} {header.get('started')} {folder.name}".encode()).hexdigest()[:16]
     recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
     group = out.resolve().name
-    name = group if home == out else home.relative_to(out).as_posix()
+    parts = folder.relative_to(out).parts
+    if UNDER_WAY in parts:
+        place = parts.index(UNDER_WAY)
+        parts = parts[:place] + parts[place + 2 :]
+    name = "/".join(parts) or group
     return Followed(name, group, out, identity, dict(_flat(recipe)))
 
 

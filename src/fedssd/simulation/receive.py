@@ -44,7 +44,7 @@ def receive(
     recipe: Recipe, rounds: Rounds, job: Job, trained: Trained, population: int, seen: Mapping[str, Seen]
 ) -> Received:
     """What is left of a cohort's replies; ``stop`` raises at the first one that is refused."""
-    faults = parse_faults(recipe.faults, population)
+    faults = parse_faults(recipe.faults, population) if recipe.faults else None
     late = faults.lost(job, trained.work.steps, population) if faults else {}
     lost = {job.clients[place]: why for place, why in late.items()}  # by the whole cohort, whatever models it has
     parts = [
@@ -68,7 +68,7 @@ def _receive(
     job: Job,
     trained: Trained,
     population: int,
-    faults: Faults,
+    faults: Faults | None,
     lost: dict[int, str],
     model: str,
     seen: Mapping[str, Seen],

@@ -4,49 +4,53 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedssd.errors import UserError
+from fedssd.methods.custom import source_hash
+from fedssd.methods.registry import local_kinds
 from fedssd.recipe import Recipe, check, load_recipe, merge
 from fedssd.recipe.resolve import resolved
 from fedssd.runs.archive import is_packed, packed_run, runs_below
-from fedssd.runs.folder import RunFolder, explained
+from fedssd.runs.folder import UNDER_WAY, RunFolder, explained
 from fedssd.runs.read import header_of, is_finished, newest_last, read_run
 from fedssd.runs.rules import still_valid
 from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.result import Result
 from fedssd.sweeps.grid import read_plan, run_named
 
-UNDER_WAY = "under-way"  # in a cache, where runs are until they are finished
 COMMAND = "run_many"
 
 
-def finished_cells(folders: Iterable[Path], trusted: str = "") -> dict[str, Path]:
+def finished_cells(folders: Iterable[Path]) -> dict[str, Path]:
     """Run folders that have all their rounds, by the key of their recipe as this version reads it; repeats count once.
 
-    A damaged run does not count, so that it is run again. To read the recipe of a method in a file is to load that
-    file, so of those only the ``trusted`` one counts.
+    A damaged run does not count, so that it is run again.
     """
-    return {key: runs[-1] for key, runs in finished_runs(folders, trusted).items()}
+    return {key: runs[-1] for key, runs in finished_runs(folders).items()}
 
 
-def finished_runs(folders: Iterable[Path], trusted: str = "") -> dict[str, list[Path]]:
+def finished_runs(folders: Iterable[Path]) -> dict[str, list[Path]]:
     """The same with all repeats of a run; the last is the one that counts."""
     found: dict[str, list[Path]] = {}
-    for recipe, run in recipes_of_finished(folders, trusted):
+    for recipe, run in recipes_of_finished(folders):
         found.setdefault(recipe.hash, []).append(run)
     return found
 
 
-def recipes_of_finished(folders: Iterable[Path], trusted: str = "") -> Iterator[tuple[Recipe, Path]]:
-    """Each with its recipe, those that count last."""
+def recipes_of_finished(folders: Iterable[Path]) -> Iterator[tuple[Recipe, Path]]:
+    """Each with its recipe, those that count last.
+
+    To read the recipe of a method in a file is to load that file, so those do not count.
+    """
     there = dict.fromkeys(run for folder in folders for run in runs_in(folder))
     for run in newest_last(filter(is_finished, there)):
-        recipe = _recipe(run, trusted)
+        recipe = _recipe(run)
         if recipe is not None and still_valid(header_of(run), recipe):
             yield recipe, run
 
@@ -64,13 +68,10 @@ def recipe_of(run: Path) -> Recipe:
     return load_recipe(run / "recipe.toml", {})
 
 
-def _recipe(run: Path, trusted: str) -> Recipe | None:
+def _recipe(run: Path) -> Recipe | None:
     try:
-        method = _written(run).get("method", "")
-        if ".py:" in method and method != trusted:
-            return None
-        return resolved(recipe_of(run))
-    except (OSError, ValueError, TypeError, UserError):  # of another version
+        return None if ".py:" in _written(run).get("method", "") else resolved(recipe_of(run))
+    except (OSError, ValueError, TypeError, UserError, RecursionError):  # of another version
         return None
 
 
@@ -93,12 +94,12 @@ def run_many(
     Args:
         recipes: what to run; equal ones run once
         cache: a folder for the runs, each in METHOD-SEED-HASH; what an earlier call was interrupted in goes on there
-        reuse: further folders or packs whose finished runs count
+        reuse: further folders or packs whose finished runs count, but for those of methods in files
         workers: processes; 0 for one a core, or one on a GPU
         listen: told of every round
 
     Returns:
-        The results in the order of the recipes.
+        The results in the order of the recipes. A method whose file has changed is another method.
 
     Example:
         >>> recipes = [fedssd.Recipe(**small, method=method) for method in ("fedavg", "fedprox")]
@@ -107,35 +108,60 @@ def run_many(
         >>> [one.summary for one in again] == [one.summary for one in results]
         True
     """
-    wanted = {one.hash: one for one in (resolved(check(recipe)) for recipe in recipes)}
-    order = [resolved(recipe).hash for recipe in recipes]
-    if not wanted:
+    order = [resolved(check(recipe)) for recipe in recipes]
+    if not order:
         return []
+    others = [Path(place) for place in reuse]
     if cache is None:
-        done = finished_cells([Path(place) for place in reuse])
-        left = {key: one for key, one in wanted.items() if key not in done}
+        done = finished(order, None, others)
+        left = {one.hash: one for one in order if one.hash not in done}
         made = run_named(list(left.values()), list(left), None, workers, listen) if left else []
-        found = {key: read_run(place) for key, place in done.items() if key in wanted}
-        found |= dict(zip(left, made, strict=True))
-        return [found[key] for key in order]
+        found = {key: read_run(place) for key, place in done.items()} | dict(zip(left, made, strict=True))
+        return [found[one.hash] for one in order]
     home = Path(cache)
     with _held(home):
         for place in sorted((home / UNDER_WAY).glob("*")):
-            _go_on(place, home, wanted, workers, listen)
-        done = finished_cells([home, *(Path(place) for place in reuse)])
-        left = {_folder_name(one): one for key, one in wanted.items() if key not in done}
+            _go_on(place, home, order, workers, listen)
+        done = finished(order, home, others)
+        left = {folder_name(one): one for one in order if one.hash not in done}
+        failed: dict[str, Result] = {}
         if left:
-            place = home / UNDER_WAY / next(iter(left.values())).hash
-            asked = {"command": COMMAND, "base": asdict(next(iter(left.values()))), "names": list(left)}
-            run_named(list(left.values()), list(left), place, workers, listen, asked)
+            first = next(iter(left.values()))
+            place = home / UNDER_WAY / first.hash
+            asked = {"command": COMMAND, "base": asdict(first), "names": list(left)}
+            made = run_named(list(left.values()), list(left), place, workers, listen, asked)
+            failed = {one.recipe.hash: replace(one, folder=None) for one in made if one.summary.failed}
             _take_out(place, home)
-        done = finished_cells([home, *(Path(place) for place in reuse)])
-        return [read_run(done[key]) for key in order]
+            done = finished(order, home, others)
+        return [failed.get(one.hash) or read_run(done[one.hash]) for one in order]
 
 
-def _go_on(place: Path, home: Path, wanted: Mapping[str, Recipe], workers: int, listen: Listener) -> None:
+def finished(recipes: Iterable[Recipe], cache: Path | None, reuse: Sequence[Path] = ()) -> dict[str, Path]:
+    """Where the runs of these resolved recipes are that need not run again, by hash.
+
+    A run of a method in a file counts only in a cache, where the name of its folder has the content of the file.
+    """
+    there = finished_cells([*([cache] if cache else []), *reuse])
+    found: dict[str, Path] = {}
+    for one in recipes:
+        if ".py:" not in one.method and one.hash in there:
+            found[one.hash] = there[one.hash]
+        elif ".py:" in one.method and cache is not None and is_finished(cache / folder_name(one)):
+            found[one.hash] = cache / folder_name(one)
+    return found
+
+
+def folder_name(recipe: Recipe) -> str:
+    """The folder of a recipe's run in a cache; that of a method in a file changes with what is in the file."""
+    method = "".join(letter if letter.isalnum() or letter in "+-_" else "-" for letter in recipe.method)
+    sources = [source for kind in local_kinds(recipe.method) if (source := source_hash(kind))]
+    key = sha256(" ".join([recipe.hash, *sources]).encode()).hexdigest() if sources else recipe.hash
+    return f"{method}-{recipe.seed}-{key[:8]}"
+
+
+def _go_on(place: Path, home: Path, wanted: Sequence[Recipe], workers: int, listen: Listener) -> None:
     """Go on with runs as they were laid out, so that they get the same bits, if all of them are wanted still."""
-    by_name = {_folder_name(one): one for one in wanted.values()}
+    by_name = {folder_name(one): one for one in wanted}
     try:
         asked = read_plan(place).asked
     except UserError:  # interrupted before it could say what it is
@@ -153,11 +179,6 @@ def _take_out(place: Path, home: Path) -> None:
         if is_finished(run) and not target.exists():
             run.rename(target)
     shutil.rmtree(place)
-
-
-def _folder_name(recipe: Recipe) -> str:
-    method = "".join(letter if letter.isalnum() or letter in "+-_" else "-" for letter in recipe.method)
-    return f"{method}-{recipe.seed}-{recipe.hash[:8]}"
 
 
 @contextmanager

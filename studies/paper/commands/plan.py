@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from studies.paper.commands.only import chosen
 
 if TYPE_CHECKING:
-    from fedssd.sweeps.cells import Cell
+    from studies.paper.cell import Cell
     from studies.paper.study.parts import Study
     from studies.paper.study.results import Results
     from studies.paper.study.trial import Trial
@@ -95,7 +95,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _planned(study: Study, part: str, results: Results, only: Sequence[str]) -> dict[str, Any]:
-    from fedssd.sweeps.cells import by_program, missing
+    from studies.paper.cell import by_program, missing
     from studies.paper.study.trial import model_steps
 
     found = chosen(study, part, results, only)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fedssd
 from fedssd.cli import output
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.flags import add_speech_flags
-from fedssd.cli.missing import run_missing, tracking
 from fedssd.cli.parser import UsageError, a_path, examples, settings_given
-from fedssd.cli.report import leave_report
 from studies.paper.commands import PROGRAM
 from studies.paper.commands.plan import show_cells
+from studies.paper.missing import run_missing, tracking
 
 if TYPE_CHECKING:
-    from fedssd.sweeps.cells import Cell
+    from studies.paper.cell import Cell
     from studies.paper.cells import Place
     from studies.paper.paper import Experiment
 
@@ -83,8 +84,9 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def main(args: argparse.Namespace) -> int:
     """Find what is there, run what is not, write tables, figures and the report."""
     from fedssd.reports.plots import need_matplotlib, write_figures
-    from fedssd.sweeps.batches import alone
+    from fedssd.runs.read import look
     from fedssd.sweeps.cache import finished_cells, finished_runs
+    from studies.paper.batches import alone
     from studies.paper.cells import places_of
     from studies.paper.paper import EVERYTHING, STUDY, experiments
 
@@ -122,7 +124,11 @@ def main(args: argparse.Namespace) -> int:
         done = finished_cells([out, *args.reuse])
         written = write(wanted, found, range(count), methods, out, done, "digits" if small else "")
     reused = [run for cell in cells if (run := done.get(cell.key)) and out.resolve() not in run.resolve().parents]
-    pages = leave_report(out, f"{args.name}{' on digits' if small else ''}", args.quiet, reused)
+    title = f"{args.name}{' on digits' if small else ''}"
+    for what in look([out, *reused]).damaged.values():
+        if not args.quiet:
+            print(f"left out: {what}", file=sys.stderr)
+    pages = [fedssd.report([out, *reused], out / output.REPORT, title)] if done else []
     written += pages
     if pages and args.figures:
         written += write_figures([out, *reused], out / "figures")

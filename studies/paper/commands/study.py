@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from fedssd.cli import output
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.missing import Track, run_missing, tracking
 from fedssd.cli.parser import UsageError, settings_given
 from studies.paper.commands import PROGRAM
 from studies.paper.commands.only import check, chosen
 from studies.paper.commands.plan import show
+from studies.paper.missing import Track, run_missing, tracking
 
 if TYPE_CHECKING:
-    from fedssd.sweeps.cells import Cell
+    from studies.paper.cell import Cell
     from studies.paper.study.parts import Study
 
 NAME = "study"
@@ -27,7 +27,7 @@ OF_TABLES = ("dataset", "methods", "figures")  # flags of the paper's tables, wi
 
 def main(args: argparse.Namespace) -> int:
     """Find what is there of a part or of all, run what is not, and write what it comes to."""
-    from fedssd.sweeps.batches import alone
+    from studies.paper.batches import alone
     from studies.paper.report.study import Page, departs, write_study
     from studies.paper.study.results import Results
 
@@ -92,8 +92,8 @@ def _check_pipeline(part: str) -> None:
 def _run(study: Study, part: str, out: Path, workers: int, args: argparse.Namespace, track: Track) -> int:
     """Until nothing of the part is missing: what it finds may call for more."""
     from fedssd.errors import UserError
-    from fedssd.sweeps.batches import interrupted
-    from fedssd.sweeps.cells import missing
+    from studies.paper.batches import interrupted
+    from studies.paper.cell import missing
     from studies.paper.study.results import Results
 
     ran, asked, folders = 0, set[str](), [out, *args.reuse]

@@ -15,7 +15,7 @@ from fedssd.reports.statistics import Rival, pair
 from fedssd.reports.table import Table, Value, values
 from fedssd.runs.read import read_run
 from fedssd.simulation.result import Result
-from fedssd.sweeps.cells import Cell
+from studies.paper.cell import Cell
 from studies.paper.cells import Place, cells_of, fedavg_of, places_of
 from studies.paper.paper import Experiment, Published
 from studies.paper.report.wording import interval

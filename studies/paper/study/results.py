@@ -11,9 +11,9 @@ from statistics import fmean
 
 from fedssd.recipe import Recipe
 from fedssd.runs.read import read_run
-from fedssd.sweeps.batches import made
 from fedssd.sweeps.cache import recipes_of_finished
-from fedssd.sweeps.cells import Cell
+from studies.paper.batches import made
+from studies.paper.cell import Cell
 from studies.paper.study.trial import Trial
 
 BY_LATE_ROUNDS = ("screen", "tune", "columns", "compose", "digits-columns")  # parts that choose between runs of ours

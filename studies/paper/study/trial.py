@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fedssd.recipe import Recipe
 from fedssd.recipe.resolve import resolved
-from fedssd.sweeps.cells import Cell
+from studies.paper.cell import Cell
 
 SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000, "digits": 1_438}
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedssd.methods.registry import summands
 from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, merge
-from fedssd.sweeps.cells import Cell
+from studies.paper.cell import Cell
 from studies.paper.paper import EXPERIMENTS, SMALL_ROUNDS, Column, recipe_file, setting
 from studies.paper.study.chosen import Chosen
 from studies.paper.study.design import (

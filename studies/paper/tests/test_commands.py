@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedssd.runs.signals import Terminated
-from fedssd.sweeps import batches, estimate
+from studies.paper import batches, estimate
 from studies.paper.__main__ import main
 
 Captured = pytest.CaptureFixture[str]

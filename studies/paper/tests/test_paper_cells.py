@@ -11,7 +11,7 @@ from fedssd.data.dataset import Dataset
 from fedssd.recipe import load_recipe
 from fedssd.recipe.resolve import resolved
 from fedssd.simulation.setup import Brought, assemble
-from fedssd.sweeps.cells import Cell, missing
+from studies.paper.cell import Cell, missing
 from studies.paper.cells import cells_of, places_of
 from studies.paper.paper import EXPERIMENTS, PAPER_METHODS, SETTINGS, TABLE1, experiments, recipe_file, setting
 

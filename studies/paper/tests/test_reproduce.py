@@ -16,13 +16,13 @@ import torch
 
 from fedssd.errors import UserError
 from fedssd.recipe import Recipe
-from fedssd.sweeps import batches, estimate
-from fedssd.sweeps.batches import alone
 from fedssd.sweeps.cache import finished_cells
-from fedssd.sweeps.cells import Cell, missing
-from fedssd.sweeps.estimate import Speed
+from studies.paper import batches, estimate
 from studies.paper.__main__ import main
+from studies.paper.batches import alone
+from studies.paper.cell import Cell, missing
 from studies.paper.cells import cells_of, places_of
+from studies.paper.estimate import Speed
 from studies.paper.paper import EXPERIMENTS
 from studies.paper.tests.reproductions import QUICK, small_reproduction
 

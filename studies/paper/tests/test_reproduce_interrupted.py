@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fedssd.sweeps import batches, estimate
 from fedssd.sweeps.cache import finished_cells, recipes_of_finished
-from fedssd.sweeps.cells import Cell
+from studies.paper import batches, estimate
 from studies.paper.__main__ import main
+from studies.paper.cell import Cell
 from studies.paper.cells import cells_of, places_of
 from studies.paper.paper import EXPERIMENTS
 from studies.paper.tests.reproductions import QUICK, interrupted_at, small_reproduction

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.sweeps.batches import RECORD
 from studies.paper.__main__ import main
+from studies.paper.batches import RECORD
 from studies.paper.study.design import load_design
 from studies.paper.study.parts import Study
 from studies.paper.study.trials import BASE

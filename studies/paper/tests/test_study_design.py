@@ -14,8 +14,8 @@ from fedssd.methods.fedssd import selective_distillation
 from fedssd.methods.registry import build_local, local_kinds
 from fedssd.recipe import PAPER_METHODS, load_recipe
 from fedssd.simulation.setup import Brought, assemble
-from fedssd.sweeps.cells import missing
 from fedssd.sweeps.grid import program
+from studies.paper.cell import missing
 from studies.paper.paper import recipe_file
 from studies.paper.study.chosen import Chosen
 from studies.paper.study.design import FILE, PARTS, REPORTING, Design, label, understood

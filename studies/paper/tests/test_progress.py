@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.cli.cells import CellProgress
 from fedssd.simulation.events import Event
 from fedssd.simulation.result import Round
+from studies.paper.progress import CellProgress
 
 pytestmark = pytest.mark.quick
 

@@ -10,14 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedssd.cli import main
-from fedssd.errors import UserError
+from fedssd.cli import bench, main
 from fedssd.recipe import KEYS, MACHINE, Recipe
 from fedssd.runs import tracking
 from fedssd.runs.archive import write_pack
 from fedssd.runs.read import packed
-from fedssd.sweeps import bench
-from fedssd.sweeps.bench import refuse_other_splits
 from fedssd.sweeps.cache import finished_cells
 from fedssd.sweeps.grid import compare
 
@@ -44,7 +41,7 @@ FLAGS = ["--seeds", "2", "--workers", "1", "--quiet"]
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """FedAvg and FedProx on the bench's setting, cut short."""
     out = tmp_path_factory.mktemp("committed") / "runs"
-    base = bench.base_recipe("digits", "fedavg", SHORT)
+    base = bench.setting_of("digits", "fedavg", SHORT)
     compare(base, ["fedavg", "fedprox"], [0, 1], out, workers=1)
     return out
 
@@ -54,12 +51,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a user is, with a file; the bench's setting is cut short like the committed runs."""
     monkeypatch.chdir(tmp_path)
     Path("my_method.py").write_text(METHOD)
-    whole = bench.base_recipe
+    whole = bench.setting_of
 
     def short(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe:
         return whole(dataset, method, {**changes, **SHORT})
 
-    monkeypatch.setattr(bench, "base_recipe", short)
+    monkeypatch.setattr(bench, "setting_of", short)
     return tmp_path
 
 
@@ -242,30 +239,35 @@ def test_looking_for_finished_runs_executes_no_file(here: Path, committed: Path)
 
 
 def test_committed_digits_runs_are_on_the_bench_s_setting() -> None:
-    base = bench.base_recipe("digits", "fedavg", {})
-    found = bench.rivals(base, [0, 1, 2], bench.COMMITTED)
+    found = bench.rivals(bench.setting_of("digits", "fedavg", {}), 3, bench.COMMITTED)
     assert list(found)[:7] == ["fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd"]
-    assert all(sorted(runs) == [0, 1, 2] for runs in found.values())
+    assert all([run.summary.seed for run in runs] == [0, 1, 2] for runs in found.values())
 
 
 def test_committed_cifar10_runs_are_on_the_bench_s_setting() -> None:
-    base = bench.base_recipe("cifar10", "fedavg", {})
-    assert {"fedavg", "fedssd"} <= set(bench.rivals(base, [0, 1, 2], bench.COMMITTED))
+    base = bench.setting_of("cifar10", "fedavg", {})
+    assert {"fedavg", "fedssd"} <= set(bench.rivals(base, 3, bench.COMMITTED))
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("line", ["", "{", '{"data": "x"}'])
-def test_a_run_whose_record_is_broken_is_named(line: str, tmp_path: Path) -> None:
-    (tmp_path / "rounds.jsonl").write_text(line + "\n")
-    with pytest.raises(UserError, match=r"expected a first line with 'split_hash' in .*rounds.jsonl"):
-        refuse_other_splits({0: ("a", "b")}, {"fedavg": {0: tmp_path}})
+def test_a_run_that_does_not_say_what_it_was_trained_on_is_refused(
+    here: Path, committed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    altered = here / "altered"
+    shutil.copytree(committed, altered)
+    file = altered / "fedprox-0" / "rounds.jsonl"
+    header, *rest = file.read_text().splitlines()
+    kept = {key: value for key, value in json.loads(header).items() if key != "data"}
+    file.write_text("\n".join([json.dumps(kept), *rest]) + "\n")
+    assert run(altered) == 2
+    assert "fedprox seed 0" in capsys.readouterr().err
+    assert not (here / "runs").exists()
 
 
 @pytest.mark.usefixtures("here")
 def test_a_tracker_is_told_of_the_user_s_runs_where_they_will_be(
     committed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Below the fingerprint of the method's content, as their folders: once changed, it is another method."""
+    """By the folders they end in, not by those in which they are under way."""
     followed: dict[str, str] = {}
 
     def follow(run: tracking.Followed) -> SimpleNamespace:

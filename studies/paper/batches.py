@@ -18,8 +18,8 @@ from fedssd.runs.folder import explained
 from fedssd.runs.read import is_finished
 from fedssd.simulation.events import Line, Listener, ignore
 from fedssd.sweeps.cache import recipes_of_finished
-from fedssd.sweeps.cells import Cell, by_program
 from fedssd.sweeps.grid import read_plan, run_named
+from studies.paper.cell import Cell, by_program
 
 UNDER_WAY = "under-way"  # where a batch runs; what is finished there moves out of it
 COMMAND = "reproduce"
@@ -77,11 +77,6 @@ def run_cells(
         _run_batch(batch, out, there, workers, listen, lean)
     for place, _ in interrupted(out, []):  # a batch whose rest has been run in others by now
         gather(out, place, lean)
-
-
-def homes(out: Path, places: Places) -> dict[Path, Path]:
-    """Where the runs of a batch will be once they are finished, by where they run."""
-    return {folder: _free(out / name) for name, folder in places.items()}
 
 
 def _run_batch(

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fedssd.cli import output
-from fedssd.cli.cells import CellProgress, recorded
 from fedssd.cli.progress import spoken
+from studies.paper.progress import CellProgress, recorded
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fedssd.simulation.events import Listener
-    from fedssd.sweeps.cells import Cell
+    from studies.paper.cell import Cell
 
 
 class Track(Protocol):
-    """Opens a listener that tells a tracker, too; ``homes`` says where runs will be that are under way."""
+    """Opens a listener that tells a tracker, too."""
 
-    def __call__(self, listen: Listener, homes: Mapping[Path, Path]) -> AbstractContextManager[Listener]: ...
+    def __call__(self, listen: Listener) -> AbstractContextManager[Listener]: ...
 
 
 def tracking(name: str | None, out: Path) -> Track:
@@ -47,9 +47,9 @@ def run_missing(
     """
     from fedssd.runs.read import RULE
     from fedssd.simulation.events import Event
-    from fedssd.sweeps.batches import homes, interrupted, run_cells
-    from fedssd.sweeps.cells import missing
-    from fedssd.sweeps.estimate import estimate
+    from studies.paper.batches import interrupted, run_cells
+    from studies.paper.cell import missing
+    from studies.paper.estimate import estimate
 
     if not cells:  # a figure for which nothing trains
         return 0
@@ -81,13 +81,11 @@ def run_missing(
         say(Event("", 0, 1, note=f"about {spoken(seconds)} on {_device(cells[0])}"))
     fresh = missing(left, {cell.key for cell in again})  # which may have another name there
     progress = CellProgress({cell.name: (cell.work, cell.recipe.rounds) for cell in [*again, *fresh]}, seconds)
-    under_way: dict[Path, Path] = {}
     try:
-        with track(say if quiet else progress, under_way) as listen:
+        with track(say if quiet else progress) as listen:
 
             def begin(batch: Mapping[str, Path]) -> Listener:
                 progress.begin(batch)
-                under_way.update(homes(out, batch))
                 return listen
 
             run_cells(left, out, workers, begin, begun, lean)

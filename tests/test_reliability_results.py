@@ -12,7 +12,7 @@ import pytest
 from fedssd.core.faults import parse_faults
 from fedssd.runs.loop import run_recipe
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "reliability"
 CLEAN, WITHOUT, MEDIAN = "clean: FedAvg over the six honest clients", "FedAvg, guard off", "median, guard"
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from fedssd.engines import pick_device
 from fedssd.runs.loop import run_together
 from fedssd.simulation.events import Event, Listener, ignore
-from fedssd.sweeps.cells import Cell, by_program
+from studies.paper.cell import Cell, by_program
 
 PROBED_ROUNDS = 2  # the first pays for starting up
 MOST_PROBED = {"cuda": 8, "cpu": 2}  # runs side by side; wider batches are hardly faster a run
