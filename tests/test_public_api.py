@@ -5,10 +5,12 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import fedssd
 
@@ -33,13 +35,18 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
     assert (getattr(fedssd, name).__doc__ or "").strip()
 
 
+def test_the_page_has_a_line_for_every_public_name() -> None:
+    page = Path(__file__).parents[1] / "docs" / "python-api.md"
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page.read_text(), re.MULTILINE)) == sorted(fedssd.__all__)
+
+
 @pytest.mark.parametrize(
     "name", ["Simulation", "holm", "paired", "plot", "read_runs", "report", "run_many", "sweep", "table", "write_runs"]
 )
 def test_the_examples_run(name: str, tmp_path: Path) -> None:
     if name == "plot":
         pytest.importorskip("matplotlib")
-    given = {"fedssd": fedssd, "small": SMALL, "folder": tmp_path}
+    given = {"fedssd": fedssd, "torch": torch, "small": SMALL, "folder": tmp_path}
     (test,) = doctest.DocTestFinder(recurse=False).find(getattr(fedssd, name), name, globs=given)
     assert test.examples
     assert doctest.DocTestRunner().run(test).failed == 0

@@ -10,29 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
-from torch.nn.parameter import is_lazy
 
-from fedssd.data.arrays import (
-    OWN,
-    Samples,
-    Whole,
-    auxiliary_of,
-    client_pairs,
-    own_data,
-    pair,
-    short,
-    whole,
-    with_auxiliary,
-)
-from fedssd.data.augment import pipeline, resized
-from fedssd.data.dataset import Dataset
-from fedssd.data.sources import load
+from fedssd.data.arrays import Samples, Whole, short, whole
 from fedssd.errors import UserError
 from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
 from fedssd.runs.folder import claim
 from fedssd.runs.loop import run_recipe
 from fedssd.runs.read import collect
 from fedssd.simulation.events import Event, Listener, ignore
+from fedssd.simulation.own import bring, with_auxiliary
 from fedssd.simulation.result import Result
 from fedssd.simulation.setup import Brought, assemble
 from fedssd.sweeps.grid import compare as compare_recipes
@@ -249,39 +235,19 @@ def _understand(
     others: Sequence[str] = (),
 ) -> tuple[Recipe, Brought]:
     """The recipe the arguments amount to, and what of them no recipe can hold."""
-    module = None if model is None or isinstance(model, str) else _module(model)
-    if isinstance(model, str):
-        keys["model"] = model
-    dataset, partition = None, None
-    if clients is not None and (count := whole(clients)) is not None:
-        keys["clients"] = count
-    elif clients is not None:
-        pairs = client_pairs(clients)
-        if test is None:
-            raise UserError(f"{caller} was given its own clients and no test set: pass test=(x, y)")
-        if "data" in keys:
-            raise UserError(f"{caller} was given data={keys['data']!r} and its own clients: drop data= or clients=")
-        if keys.get("label"):
-            raise UserError(f"{caller} was given label={keys['label']!r}, a column of a .csv, and its own clients")
-        dataset, partition = own_data(pairs, pair(test, "test"))
-        keys["data"], keys["clients"] = OWN, len(pairs)
-    if test is not None and dataset is None:
-        raise UserError(
-            f"{caller} was given a test set and no clients of its own: pass clients=[(x, y), …] or drop test="
-        )
-    given = None
-    if auxiliary is not None:
-        keys["auxiliary"], given = auxiliary_of(auxiliary)
+    own, brought = bring(caller, model, clients, test, auxiliary)
+    if own.get("data") and "data" in keys:
+        raise UserError(f"{caller} was given data={keys['data']!r} and its own clients: drop data= or clients=")
+    if own.get("data") and keys.get("label"):
+        raise UserError(f"{caller} was given label={keys['label']!r}, a column of a .csv, and its own clients")
     if source is not None and not isinstance(source, (str, Path)):
         raise UserError(f"recipe expects a name, a TOML file or a run's folder, got {short(source)}")
+    keys |= own
     begin = usual(source, keys)
     if begin != source:
         listen(Event("", 0, 1, note=f"neither recipe= nor data=: the recipe {begin!r}"))
     recipe = load_recipe(begin, _plain(keys), others, caller)
-    if given is not None:
-        dataset = dataset or _as_trained_on(recipe)
-        dataset, given = with_auxiliary(dataset, given)
-    return recipe, Brought(dataset, partition, given, module)
+    return recipe, with_auxiliary(brought, recipe)
 
 
 def _plain(value: Any) -> Any:
@@ -316,27 +282,3 @@ def _seeds(seeds: Iterable[int]) -> list[int]:
     if not found:
         raise UserError("compare: seeds expects at least one whole number, got none")
     return found
-
-
-def _module(model: object) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        raise UserError(f"model expects a name or an nn.Module (an instance, not a class), got {short(model)}")
-    where = type(model).__name__
-    for name, value in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(value):
-            raise UserError(f"model expects sizes that are known, got the lazy {name!r} in {where}: run a sample first")
-        if value.is_meta:
-            raise UserError(f"model expects numbers, got {name!r} on the meta device in {where}: build it on the CPU")
-        if value.isnan().any() or (isinstance(value, nn.Parameter) and value.isinf().any()):
-            what = "NaN" if value.isnan().any() else "infinity"
-            raise UserError(f"model expects finite weights, got {what} in {name!r} of {where}: was it trained too far?")
-    if not any(True for _ in model.parameters()):
-        raise UserError(f"model expects parameters to train, got a {where} without any")
-    return model
-
-
-def _as_trained_on(recipe: Recipe) -> Dataset:
-    """The named dataset in the size its pipeline gives it."""
-    dataset = load(recipe.data, recipe.label)
-    steps = pipeline("none" if recipe.augment == "auto" else recipe.augment, dataset.name, dataset.shape)
-    return resized(dataset, steps.resize) if steps.resize else dataset

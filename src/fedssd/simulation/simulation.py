@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, ServerState
@@ -20,15 +20,17 @@ from fedssd.core.heldout import IN_A_ROW, Checked, Health, Safety, checked, cros
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore
 from fedssd.core.tree import Tree
+from fedssd.data.arrays import Samples, Whole
 from fedssd.engines import build_engine
-from fedssd.recipe import Recipe
+from fedssd.recipe import Recipe, check
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.fields import Json
 from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.measure import measure_round
+from fedssd.simulation.own import bring, with_auxiliary
 from fedssd.simulation.receive import Received, receive, stopped
 from fedssd.simulation.result import Result, Round, summarise
-from fedssd.simulation.setup import Brought, Federation, assemble
+from fedssd.simulation.setup import Federation, assemble
 
 
 @dataclass
@@ -245,7 +247,10 @@ class Simulation:
 
     Args:
         recipe: what to run
-        own: your own data, split, auxiliary set or model in place of the recipe's names
+        model: your own ``nn.Module``, or a name
+        clients: your own samples, a pair (x, y) a client, in place of the recipe's data and split; or how many clients
+        test: the test set to your own clients, a pair too
+        auxiliary: your own auxiliary set, or how many samples per class are taken
         listen: told of remarks, such as which engine runs
 
     Example:
@@ -254,10 +259,29 @@ class Simulation:
         [1]
         >>> sorted(simulation.weights)
         ['buffers', 'params']
+
+        On samples of your own:
+
+        >>> clients = [(torch.randn(20, 6), torch.arange(20) % 3) for _ in range(3)]
+        >>> recipe = fedssd.Recipe(method="fedavg", model="mlp", rounds=2, epochs=1)
+        >>> simulation = fedssd.Simulation(recipe, clients=clients, test=clients[0], auxiliary=0)
+        >>> [one.accuracy is not None for one in simulation]
+        [True, True]
     """
 
-    def __init__(self, recipe: Recipe, own: Brought | None = None, listen: Listener = ignore) -> None:
-        federation = assemble(recipe, own)
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        model: nn.Module | str | None = None,
+        clients: Sequence[Samples] | Whole | None = None,
+        test: Samples | None = None,
+        auxiliary: Samples | Whole | None = None,
+        listen: Listener = ignore,
+    ) -> None:
+        keys, brought = bring("Simulation", model, clients, test, auxiliary)
+        recipe = check(recipe.replace(**keys))
+        federation = assemble(recipe, with_auxiliary(brought, recipe))
         self.recipe = federation.recipe
 
         def notice(text: str) -> None:

@@ -86,7 +86,7 @@ def run_many(
     *,
     cache: str | Path | None = None,
     reuse: Sequence[str | Path] = (),
-    workers: int = 0,
+    workers: int = 1,
     listen: Listener = ignore,
 ) -> list[Result]:
     """Run many recipes, side by side where they share a program; what is finished already is read, not run.
@@ -95,7 +95,7 @@ def run_many(
         recipes: what to run; equal ones run once
         cache: a folder for the runs, each in METHOD-SEED-HASH; what an earlier call was interrupted in goes on there
         reuse: further folders or packs whose finished runs count, but for those of methods in files
-        workers: processes; 0 for one a core, or one on a GPU
+        workers: processes; 0 for one a core, or one on a GPU. A script needs ``if __name__ == "__main__":`` for several
         listen: told of every round
 
     Returns:

@@ -86,7 +86,10 @@ def in_processes(
         relay.pass_on(until=len(groups))
     except BrokenProcessPool:
         _end(pool)
-        raise UserError("a worker was killed from outside, perhaps for its memory: use fewer --workers") from None
+        raise UserError(
+            "a worker was killed from outside, perhaps for its memory: use fewer workers; "
+            'a script that asks for several needs if __name__ == "__main__":'
+        ) from None
     except BaseException:
         _end(pool)
         raise
