@@ -50,9 +50,10 @@ lint: $(VENV)/tested ## format, lint and types
 tables: $(VENV)/installed ## measure again what the methods page shows: costs, and every method on digits
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python -m studies.paper.digits_tables
+	$(BIN)/python -m studies.paper pages
 
 reproduce: $(VENV)/installed ## the paper's tables and figures, from results/ (SCALE=small trains them on digits)
-	@$(BIN)/python -m studies.paper $(if $(filter small,$(SCALE)),run all --scale small,tables)
+	@$(BIN)/python -m studies.paper $(if $(filter small,$(SCALE)),run all --scale small --out runs/paper-small,tables --all)
 
 docs: $(VENV)/installed ## put the tables of results/ into the pages
 	@$(BIN)/python -m studies.paper pages

@@ -43,18 +43,6 @@ def read(files: list[Path]) -> Callable[[Tree, Path], Flat]:
     return ask
 
 
-def planned(name: str) -> Callable[[Tree, Path], Flat]:
-    """The runs that make up the paper's tables or the study, and how many of them are committed."""
-
-    def ask(tree: Tree, folder: Path) -> Flat:
-        moved = (tree.path / "studies" / "paper").is_dir()
-        start = ["-m", "studies.paper", "run"] if moved else ["reproduce"]
-        words = ["--plan", "--json", "--reuse", str(tree.path / "results"), "--out", "none"]
-        return flat(json.loads(tree.run(folder, *start, name, *words)))
-
-    return ask
-
-
 def committed(tree: Tree) -> dict[str, list[tuple[str, str]]]:
     """When committed runs began and what they came to, by the hash of their recipes; from folders and packs."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -95,5 +83,3 @@ def beginnings(base: Tree, head: Tree, _: Path) -> Iterator[Case]:
     if committed:
         yield case(f"{len(committed)} committed recipes", read(committed))
     yield Case("b", "ends of committed runs", partial(latest, base, base), partial(latest, base, head))
-    for name in ("all", "study"):
-        yield case(f"plan of {name}", planned(name))

@@ -1,137 +1,109 @@
-"""Put what results/ holds into the pages that show it; a test fails when that was not done (`make docs`).
+"""Put what results/ holds into the pages that show it: tables, and numbers that stand in prose.
 
-A page names a table between two comments, `<!-- table: NAME -->` and `<!-- end of table -->`; what stands between them
-is made anew by measured.py. `<!-- reproduction: NAME -->` asks for one of the paper's tables instead, and
-`<!-- study: NAME -->` for a block of the study, as far as results/ holds runs of it, and `<!-- numbers: METHOD -->` for
-all that results/ holds of a method outside the study; `<!-- keys: recipe -->` is the table of a recipe's keys. What the
-study chose is written from results/ as a whole; figures, the study's and the paper's, are files of docs/images. With
-`--check` nothing is written and what is stale is named.
+A page names a table between ``<!-- study: NAME -->`` and ``<!-- end of table -->``, and a number between
+``<!-- n: PART/GROUP/ARM/WHAT -->`` and ``<!-- /n -->``; what stands between is made anew. A conclusion is written by a
+person. ``--check`` writes nothing and names what is stale.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-from functools import cache
+import runpy
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from fedssd import UserError
+from studies.paper import clients, method_pages, tables
+from studies.paper.choose import load_chosen
+from studies.paper.evidence import Evidence
+from studies.paper.formats import interval
+from studies.paper.paper import EXPERIMENTS
+from studies.paper.results import PACKS, ROOT, Runs
+from studies.paper.study_tables import TABLES as STUDY
+from studies.paper.trials import Study
 
-if TYPE_CHECKING:
-    from studies.paper.report.method_numbers import Line
-    from studies.paper.report.study import Page
-
-SEEDS = range(10)  # as many as anybody has run
-FIGURE_SEEDS = range(3)  # as many as `python -m studies.paper run` has unless told otherwise
-BLOCK = re.compile(r"(<!-- (table|keys|reproduction|numbers|study): (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-PAGES = {"data.md": "Data", "reliability.md": "Reliability", "methods/README.md": "Methods"}
-CHOSEN, IMAGES = ROOT / "studies" / "paper" / "chosen.toml", ROOT / "docs" / "images"
-
-
-def rendered(page: str) -> str:
-    """The page with every table as results/ has it now."""
-    return BLOCK.sub(lambda found: found[1] + table(found[2], found[3]) + found[4], page)
+BLOCK = re.compile(r"(<!-- (\w+: \S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+MARK = re.compile(r"(<!-- n: (\S+) -->).*?(<!-- /n -->)")
 
 
-@cache
-def table(kind: str, name: str) -> str:
-    """What was measured, a table of the paper beside our runs, a method's figures, or a block of the study."""
-    if kind == "table":
-        from studies.paper.measured import TABLES
+class Pages:
+    """The tables and numbers of all pages, each made when a page first asks for it."""
 
-        return TABLES[name]()
-    if kind == "keys":
-        return keys()
-    if kind == "numbers":
-        from studies.paper.report.method_numbers import numbers_of
+    def __init__(self, runs: Runs) -> None:
+        self.runs, self.evidence = runs, Evidence(Study(load_chosen()), runs)
+        self._lines: list[method_pages.Line] = []
+        self._made: dict[str, str] = {}
+        self.tables: dict[str, Callable[[], str]] = {
+            **{f"study: {name}": partial(build, self.evidence) for name, build in STUDY.items()},
+            **{f"reproduction: {one.name}": partial(tables.section, one, runs) for one in EXPERIMENTS.values()},
+            "reproduction: splits": partial(tables.splits, runs),
+            "reproduction: kept": partial(clients.kept, runs),
+            "reproduction: learnt": partial(clients.learnt, runs),
+            "table: digits": partial(method_pages.digits, runs),
+            "table: cifar10/fifty-rounds": partial(method_pages.fifty_rounds, runs),
+            **runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))["TABLES"],
+        }
 
-        return numbers_of(name, lines())
-    if kind == "study":
-        return study().blocks[name]()
-    from studies.paper.paper import EXPERIMENTS
-    from studies.paper.report import kept, learnt, splits
-    from studies.paper.report.reproduction import section
+    def table(self, name: str) -> str:
+        """A block by its name."""
+        if name not in self._made:
+            kind, _, method = name.partition(": ")
+            if kind == "numbers":
+                self._made[name] = method_pages.numbers(method, self.lines())
+            elif name in self.tables:
+                self._made[name] = self.tables[name]()
+            else:
+                raise UserError(
+                    f"a page asks for {name!r}, which is no table: expected one of {', '.join(self.tables)}"
+                )
+        return self._made[name]
 
-    besides = {"kept": kept.section, "learnt": learnt.section, "splits": splits.section}
-    if name in besides:
-        return besides[name](study().results.done, SEEDS)
-    return section(EXPERIMENTS[name], study().results.done, SEEDS)
+    def lines(self) -> list[method_pages.Line]:
+        """What results/ holds of each method; what the study varies is on its own page."""
+        if not self._lines:
+            study = PACKS / "study"
+            kept = [run for run in self.runs.newest_last if run.folder is None or study not in run.folder.parents]
+            self._lines = method_pages.lines_of(kept)
+        return self._lines
 
+    def number(self, key: str) -> str:
+        """A figure of the study in a sentence: ``report/table2-classes-2/fedssd/gain``, ``digits/…/gain@20``.
 
-def keys() -> str:
-    """Every key of a recipe, with its default, what it means and where more is said."""
-    from fedssd.recipe.keys import KEYS
-    from fedssd.recipe.values import toml_value
+        The group is a column, choice or composition, the arm a method's name or what differs there; WHAT is gain, over
+        the FedAvg beside it, or less, than the base, or percent, each after as many rounds as stand behind an @.
+        """
+        study = self.evidence.study
+        part, group, arm, what = key.split("/")
+        what, _, after = what.partition("@")
+        for trial in study.trials(part):
+            if trial.group == group and arm in (trial.arm, trial.label):
+                beside = study.base_of if what == "less" else study.fedavg_beside
+                one, other = trial, trial if what == "percent" else beside(trial)
+                if after:
+                    one, other = one.after(int(after)), other.after(int(after))
+                shown = (
+                    self.evidence.cell(one).rpartition(" ")[0]
+                    if what == "percent"
+                    else interval(self.evidence.less(one, other))
+                )
+                return shown.removesuffix(" *")
+        raise UserError(f"a page marks the number {key!r}, which the study does not have")
 
-    lines = ["| key | default | meaning |", "|---|---|---|"]
-    for name, one in KEYS.items():
-        title = PAGES.get(one.see.partition("#")[0], one.see.partition("#")[2].replace("-", " ").capitalize())
-        more = f": [{title}]({one.see})" if one.see else ""
-        lines.append(f"| `{name}` | `{toml_value(one.default)}` | {one.help}{more} |")
-    return "\n".join(lines) + "\n"
-
-
-@cache
-def lines() -> list[Line]:
-    """What results/ holds of each method, read once for all pages; what the study varies is on its own page."""
-    from studies.paper.report.method_numbers import lines_of
-
-    return lines_of(ROOT / "results", besides=ROOT / "results" / "study")
-
-
-@cache
-def study() -> Page:
-    """The study with all runs of results/; what was chosen before stands while they do not say otherwise."""
-    from studies.paper.report.study import Page
-    from studies.paper.study.chosen import load_chosen
-    from studies.paper.study.parts import Study
-    from studies.paper.study.results import Results
-
-    return Page(Study(chosen=load_chosen()), Results([ROOT / "results"]))
-
-
-def files() -> dict[Path, str]:
-    """Every file that is written from results/, as it should be."""
-    from studies.paper.measured import pictures
-
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")]
-    found = {page: rendered(page.read_text(encoding="utf-8")) for page in pages}
-    found[CHOSEN] = study().study.choices(study().results).to_toml()
-    return found | {IMAGES / name: picture for name, picture in (study().figures() | figures() | pictures()).items()}
-
-
-def figures() -> dict[str, str]:
-    """The paper's figures of runs, as a run draws them; those of which all settings have run."""
-    from studies.paper.cells import places_of
-    from studies.paper.paper import EXPERIMENTS
-    from studies.paper.report import figure_data, figure_pictures
-
-    found = {}
-    for name, draw in figure_pictures.OF_RUNS.items():
-        places = places_of(EXPERIMENTS[name], {})
-        runs = figure_data.runs_of(places, study().results.done, FIGURE_SEEDS)
-        if {title for title, _ in runs} == {place.column.title for place in places}:
-            found[f"{name}.svg"] = draw(runs, "")
-    return found
+    def rendered(self, text: str) -> str:
+        """A page with every table and marked number as results/ has it now."""
+        text = BLOCK.sub(lambda found: found[1] + self.table(found[2]) + found[3], text)
+        return MARK.sub(lambda found: found[1] + self.number(found[2]) + found[3], text)
 
 
-def register(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command and its flag."""
-    parser = commands.add_parser(
-        "pages", usage="python -m studies.paper pages [--check]", description="Put what results/ holds into the pages."
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, and fail where a page is stale")
-    parser.set_defaults(main=main)
+def pages() -> Iterator[Path]:
+    """Every page of the repository that may show a table."""
+    for pattern in ("*.md", "docs/**/*.md", "results/*.md"):
+        yield from sorted(ROOT.glob(pattern))
 
 
-def main(args: argparse.Namespace) -> int:
-    """Write what is stale, or only name it."""
-    stale = {
-        path: text for path, text in files().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
-    }
-    for path, text in stale.items():
-        print(f"{'stale' if args.check else 'wrote'} {path.relative_to(ROOT)}")
-        if not args.check:
-            path.write_text(text, encoding="utf-8")
-    return 1 if stale and args.check else 0
+def stale(made: Pages, texts: Mapping[Path, str] | None = None) -> dict[Path, str]:
+    """The pages that do not show what results/ hold, as they should be."""
+    found = texts or {path: path.read_text(encoding="utf-8") for path in pages()}
+    fresh = {path: made.rendered(text) for path, text in found.items()}
+    return {path: text for path, text in fresh.items() if text != found[path]}

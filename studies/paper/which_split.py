@@ -10,32 +10,36 @@ hardly any of the others. Nothing is trained here; CIFAR-10 must have been prepa
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from collections.abc import Sequence
 
-from studies.paper.cells import places_of, split_counts
-from studies.paper.paper import CIFAR10, EXPERIMENTS
+from fedssd.data.auxiliary import take
+from fedssd.data.partition import split
+from fedssd.data.sources import load
+from studies.paper.clients import CLIENT, KEPT, LEARNT
+from studies.paper.paper import CIFAR10
 
-CLIENT = 8
-HELD, MISSING = (0, 3, 4, 5, 8), (1, 2, 6, 7)
 
-
-def fits(counts: list[int]) -> bool:
+def fits(counts: Sequence[int]) -> bool:
     """Whether a client has ten times as many samples of every class that is held as of any that is missing."""
-    return min(counts[one] for one in HELD) > 10 * max(counts[one] for one in MISSING)
+    return min(counts[one] for one in LEARNT) > 10 * max(counts[one] for one in KEPT)
 
 
 def main() -> None:
+    """Try seeds, and name those that fit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000, help="how many, from 0 on (default: 1000)")
     args = parser.parse_args()
-    (place,) = (one for one in places_of(EXPERIMENTS["table1"], {}) if one.column.recipe == CIFAR10.recipe)
-    found = {}
+    recipe = CIFAR10.setting()
+    data = load(recipe.data)
+    labels, classes, found = data.y_train, data.num_classes, 0
     for seed in range(args.seeds):
-        counts = split_counts(replace(place.base, partition_seed=seed))[CLIENT]
+        whole = split(recipe.partition, labels, classes, recipe.clients, seed)
+        _, partition, _ = take(labels, whole, classes, recipe.auxiliary, recipe.auxiliary_mode, seed)
+        counts = partition.counts(labels, classes)[CLIENT].tolist()
         if fits(counts):
-            found[seed] = counts
+            found += 1
             print(f"seed {seed}: client {CLIENT} holds {counts}", flush=True)
-    print(f"{len(found)} of {args.seeds} seeds; the recipe's is {place.base.split_seed}")
+    print(f"{found} of {args.seeds} seeds; the recipe's is {recipe.split_seed}")
 
 
 if __name__ == "__main__":

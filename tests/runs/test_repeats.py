@@ -10,7 +10,6 @@ import pytest
 
 from fedssd.runs.read import newest_last
 from fedssd.sweeps.cache import finished_cells, finished_runs
-from studies.paper.report.method_numbers import lines_of
 
 pytestmark = pytest.mark.quick
 LATER, EARLIER = "2026-02-01T10:00:00+00:00", "2026-01-01T10:00:00+00:00"
@@ -31,11 +30,6 @@ def test_cells_of_the_paper_s_tables(twice: Path) -> None:
     assert [run.name for run in finished_cells([twice]).values()] == ["a"]
     assert [[run.name for run in runs] for runs in finished_runs([twice]).values()] == [["b", "a"]]
     assert [len(runs) for runs in finished_runs([twice, twice / "a"]).values()] == [2]  # a folder named twice is one
-
-
-def test_the_methods_pages(twice: Path) -> None:
-    (line,) = lines_of(twice)
-    assert list(line.accuracies.values()) == [pytest.approx(50.0)]
 
 
 def test_runs_that_do_not_say_are_older_in_the_order_of_their_paths(tmp_path: Path, write_run: Write) -> None:

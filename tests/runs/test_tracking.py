@@ -14,8 +14,6 @@ from fedssd.runs import tracking
 from fedssd.runs.tracking import Followed, figures_of, tracked
 from fedssd.simulation.events import Event, ignore
 from fedssd.simulation.result import Round
-from studies.paper.__main__ import main as paper
-from studies.paper.tests.reproductions import QUICK, interrupted_at
 
 Captured = pytest.CaptureFixture[str]
 SMALL = shlex.split("--engine reference --clients 3 --epochs 1 --lr 0.1 --quiet")
@@ -183,25 +181,3 @@ def test_mlflow_has_each_round_once_also_after_a_resume(here: Path, monkeypatch:
     assert sorted((metric.step, metric.value) for metric in told) == sorted(accuracies(here / "one").items())
     assert run.info.status == "FINISHED"
     assert run.data.params["clients"] == "3"
-
-
-def test_a_reproduction_is_told_by_the_names_its_runs_will_have(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs of two rounds after two that tell how long it takes; Ctrl-C in the last, which then goes on."""
-    words = ["run", "figure-confusion", *QUICK, "--rounds", "2", "--set", "engine=reference", "--out", "ours"]
-    first, later = Told(), Told()
-    installed(monkeypatch, first, "mlflow")
-    with interrupted_at(6, monkeypatch):
-        assert paper([*words, "--track", "mlflow"]) == 130
-    assert first.closed == [True, False]
-    installed(monkeypatch, later, "mlflow")
-    assert paper([*words, "--track", "mlflow"]) == 0
-    assert later.closed == [True]
-    whole, begun = first.followed
-    assert [run.identity for run in later.followed] == [begun.identity]
-    found = {path.parent.relative_to("ours").as_posix() for path in Path("ours").rglob("summary.json")}
-    assert {whole.name, begun.name} == found
-    assert {run.group for run in (whole, begun)} == {"ours"}
-    for name, told in ((whole.name, first.runs), (begun.name, later.runs)):
-        assert {number: figures["global/acc"] for number, figures in told[name].items()} == accuracies(
-            here / "ours" / name
-        )

@@ -1,3 +1,1 @@
-"""The commands of the study, a module each."""
-
-PROGRAM = "python -m studies.paper run"  # as messages name it
+"""The command that measures the theorem's constants on a run."""

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fedssd.reports.table import values
-from fedssd.runs.read import read_run
 from fedssd.simulation.result import Result
-from studies.paper.cells import Place, cells_of
 from studies.paper.report.lines import lines_of
 
 Titled = Sequence[tuple[str, Result]]  # runs with the title of their setting
 Matrix = Sequence[Sequence[int]]
 CLIENT = "8"  # whose confusion matrices the paper shows
-
-
-def runs_of(
-    places: Iterable[Place], done: Mapping[str, Path], seeds: Sequence[int], methods: Sequence[str] | None = None
-) -> list[tuple[str, Result]]:
-    """The finished runs behind a figure, each with the title of its setting."""
-    cells = [(place.column.title, cell) for place in places for cell in cells_of(place, seeds, methods)]
-    return [(title, read_run(done[cell.key])) for title, cell in cells if cell.key in done]
 
 
 def _csv(heads: str, rows: Iterable[Sequence[Any]]) -> str:

@@ -10,10 +10,8 @@ from typing import Any
 
 from fedssd.reports.charts import COLOURS, Curve, colours, cut_off, later_scale, mean_curve
 from fedssd.reports.drawings import Page, Plot, drawn, seeds
-from fedssd.reports.statistics import pair
 from fedssd.simulation.result import Result
 from studies.paper.report.lines import lines_of
-from studies.paper.report.wording import interval
 
 Line = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Result]]  # by the name a line in the figure has
@@ -75,12 +73,6 @@ def ends_by_seed(runs: Sequence[Result], measure: Callable[[Line], float | None]
     """The same, each with its seed."""
     values = {record.summary.seed: measure(lines_of(record)[-1]) for record in runs if record.rounds}
     return {seed: value for seed, value in values.items() if value is not None}
-
-
-def less(ours: Sequence[Result], theirs: Sequence[Result]) -> list[str]:
-    """Every measure of one less the other's in the last round, paired by seed, with its interval."""
-    found = ([ends_by_seed(runs, measure) for runs in (theirs, ours)] for measure in MEASURES.values())
-    return [interval(pair("", *both)) for both in found]
 
 
 def picture(runs: Runs) -> str:

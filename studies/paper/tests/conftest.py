@@ -1,11 +1,17 @@
-"""What the study's tests share: runs and methods as tests/ makes them, and a study that is told its results."""
+"""What the study's tests share: runs as tests/ makes them, and the study itself."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from run_folders import real_runs, write_run  # noqa: F401  # fixtures
-from user_methods import write_method  # noqa: F401  # fixture
 
-from studies.paper.tests.told import design, study  # noqa: F401  # fixtures
+from studies.paper.choose import load_chosen
+from studies.paper.trials import Study
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def study() -> Study:
+    return Study(load_chosen())

@@ -1,4 +1,4 @@
-"""The study's command line: mistakes are one line and status 2, an interruption says what was kept."""
+"""``python -m studies.paper``: it trains what is missing and nothing twice, and names what was never run."""
 
 from __future__ import annotations
 
@@ -6,69 +6,82 @@ from pathlib import Path
 
 import pytest
 
-from fedssd.runs.signals import Terminated
-from studies.paper import batches, estimate
-from studies.paper.__main__ import main
+from studies.paper import __main__ as program
+from studies.paper.paper import METHODS
+from studies.paper.results import Runs
 
 Captured = pytest.CaptureFixture[str]
+ONE = ["table3", "--scale", "small", "--only", "alpha = 0.1", "--methods", "KL", "--seeds", "1", "--rounds", "1"]
 
 
-def one_line(capsys: Captured) -> str:
-    """What was said: exactly one line on stderr, nothing on stdout."""
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err.rstrip("\n")
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study whose results are a folder of its own."""
+    monkeypatch.setattr(program, "PACKS", tmp_path / "results")
+    (tmp_path / "results").mkdir()
+    return tmp_path / "out"
+
+
+def test_what_is_missing_is_trained_once(alone: Path, capsys: Captured) -> None:
+    words = [*ONE, "--out", str(alone), "--workers", "1"]
+    assert program.main(["plan", *words]) == 0
+    assert "2 runs to go" in capsys.readouterr().out
+    assert program.main(["run", *words]) == 0
+    runs = Runs([alone]).newest_last
+    assert {(run.recipe.data, run.recipe.method, run.recipe.rounds) for run in runs} == {
+        ("digits", "fedavg", 1),
+        ("digits", "kl", 1),
+    }
+    written = {path: path.stat().st_mtime_ns for path in alone.rglob("rounds.jsonl")}
+    assert program.main(["run", *words]) == 0
+    assert {path: path.stat().st_mtime_ns for path in alone.rglob("rounds.jsonl")} == written
+    capsys.readouterr()
+    assert program.main(["plan", *words]) == 0
+    assert "0 runs to go" in capsys.readouterr().out
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "rows"),
     [
-        ("run table1 --seeds 0", "python -m studies.paper run: --seeds expects at least 1, got 0"),
-        ("run table1 --seeds 1000000000", "python -m studies.paper run: --seeds expects at most 1000, got 1000000000"),
-        ("run table1 --out=", "python -m studies.paper run: --out expects a path, got an empty word"),
-        ("run table1 --set m_max", "python -m studies.paper run: --set expects KEY=VALUE, got 'm_max'"),
-        ("runn", "python -m studies.paper: unknown command 'runn': did you mean 'run'?"),
-        ("tables table9", "python -m studies.paper: unknown table or figure 'table9'"),
+        (["--part", "report", "--only", "FedProx"], 2 * 5),  # with FedAvg on each column
+        (["--part", "report", "--only", "fedssd", "--only", "#K = 2"], 2),
+        (["--part", "screen", "--only", "weight_decay=1e-05"], 4),  # two arms and their bases
+        (["--part", "screen", "--only", "head"], 4),
+        (["--part", "best", "--only", "scaffold-decay"], 3),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(words: str, message: str, capsys: Captured) -> None:
-    assert main(words.split()) == 2
-    assert one_line(capsys).startswith(message)
+def test_a_plan_names_what_goes_by_a_name_and_what_it_is_compared_with(
+    alone: Path, capsys: Captured, words: list[str], rows: int
+) -> None:
+    assert program.main(["plan", "study", *words, "--out", str(alone)]) == 0
+    head, *lines, last = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["of", "column"]
+    assert len(lines) == rows
+    assert all(line.endswith("never run") for line in lines)
+    assert last.endswith("runs to go")
 
 
 @pytest.mark.quick
-def test_an_unknown_table_is_answered_with_all_names_the_help_has(capsys: Captured) -> None:
-    assert main(["run", "studdy"]) == 2
-    complaint = one_line(capsys)
-    assert complaint.endswith("(did you mean 'study'?)")
-    assert main(["run", "--help"]) == 0
-    helped = "".join(capsys.readouterr().out.split())  # lines are broken at hyphens
-    names = complaint.split("expected one of ")[1].split(" (")[0].split(", ")
-    assert {"table1", "all", "study"} <= set(names)
-    assert all(name in helped for name in names)
+def test_a_plan_of_a_table(alone: Path, capsys: Captured) -> None:
+    assert program.main(["plan", "table1", "--dataset", "cifar100", "--out", str(alone)]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == list(METHODS)
+    assert last == "21 runs to go"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
-    ("signal", "word", "status"), [(KeyboardInterrupt, "interrupted", 130), (Terminated, "terminated", 143)]
+    ("words", "complaint"),
+    [
+        (["plan", "table4"], "unknown table or figure 'table4'"),
+        (["plan", "table1", "--only", "E = 5"], "nothing of table1 goes by these names: E = 5"),
+        (["run", "table1", "--methods", "fedsd"], "--methods expects some of fedavg, "),
+    ],
 )
-def test_an_interrupted_reproduction_says_which_signal_it_was(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
-    signal: type[BaseException],
-    word: str,
-    status: int,
-) -> None:
-    def stopped(*_: object) -> None:
-        raise signal
-
-    monkeypatch.setattr(estimate, "estimate", lambda *_: 1.0)
-    monkeypatch.setattr(batches, "run_cells", stopped)
-    words = f"run table1 --scale small --methods fedavg --seeds 1 --quiet --out {tmp_path / 'out'}"
-    assert main(words.split()) == status
-    assert (
-        one_line(capsys)
-        == f"python -m studies.paper: {word}; 0 of 1 cells finished in {tmp_path / 'out'}: the same command goes on"
-    )
+def test_mistakes_are_one_line(alone: Path, capsys: Captured, words: list[str], complaint: str) -> None:
+    assert program.main([*words, "--out", str(alone)]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert not alone.exists()

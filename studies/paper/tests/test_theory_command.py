@@ -20,7 +20,6 @@ from studies.paper.theory.measure import measure_gradients
     ("words", "complaint"),
     [
         (["nowhere"], "expected a run's folder"),
-        (["nowhere", "--B", "2"], "unknown flag '--B'"),
         (["nowhere", "--m-max", "0"], "M_max expects a number above 0"),
         (["nowhere", "--S", "nan"], "S expects a whole number"),
         (["nowhere", "--m-max", "1e300"], "M_max expects a number above 0, from 1e-30 to 1e+30"),
