@@ -199,6 +199,25 @@ def test_the_unit_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (tmp_path / "fedssd.service").write_text(text, encoding="utf-8")
         command = ["systemd-analyze", "security", "--offline=true", "--threshold=30", str(tmp_path / "fedssd.service")]
         assert subprocess.run(command, capture_output=True).returncode == 0
+        assert verified(tmp_path / "fedssd.service") == ""
+
+
+def test_the_unit_of_a_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [word for flag in ("data", "key", "authority") for word in (f"--{flag}", tmp_path / flag)]
+    for path in files[1::2]:
+        Path(path).touch()
+    text = cli(capsys, "node", "server.example:8443", "--client", 0, *files, "--unit")
+    assert f'ReadOnlyPaths="{tmp_path}/data" "{tmp_path}/key" "{tmp_path}/authority"\n' in text
+    if shutil.which("systemd-analyze"):
+        (tmp_path / "fedssd.service").write_text(text, encoding="utf-8")
+        assert verified(tmp_path / "fedssd.service") == ""
+
+
+def verified(unit: Path) -> str:
+    """What systemd has to say against a unit."""
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return "".join(line for line in done.stderr.splitlines() if unit.name in line)
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--port", 0), ("--port", 65536), ("--per-address", 0), ("--reply-mb", 0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import json
 import shlex
 import stat
@@ -84,11 +85,19 @@ def test_the_app_folder_of_an_older_release_still_finds_its_apps(module: str, na
 
 
 def test_the_pin_is_said_once() -> None:
-    from fedssd.flower.library import PINNED
+    from fedssd.flower.command import PINNED
 
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["optional-dependencies"]["flower"] == [f"flwr=={PINNED}"]
     assert f"flwr=={PINNED}\n" in (SOURCE.parents[1] / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_another_flower_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedssd.flower import command
+
+    assert (command.another_version() is None) == (importlib.metadata.version("flwr") == command.PINNED)
+    monkeypatch.setattr(command, "version", lambda name: "9.9.9")
+    assert command.another_version() == f"fedssd is tested with Flower {command.PINNED}, this is 9.9.9"
 
 
 def test_dealt_samples_are_the_simulation_s(tmp_path: Path) -> None:

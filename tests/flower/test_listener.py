@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import shutil
 import signal
@@ -11,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
+from fedssd.flower import listener
 from fedssd.flower.certificates import renew_server, write_certificates
 
 # Prompt enough for a test; the app answers whatever it is asked.
@@ -157,6 +160,19 @@ def test_a_new_certificate_is_taken_in(served: Served) -> None:
         assert after != before
         connected.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")  # who was connected stays
         assert connected.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
+    def heard(days: int) -> list[str]:
+        keys, told = tmp_path / str(days), list[str]()
+        write_certificates(keys, ["127.0.0.1"], 0, days)
+        where = listener.Listening("127.0.0.1", 0, keys / "server.pem", keys / "server.key")
+        with suppress(TimeoutError):
+            asyncio.run(asyncio.wait_for(listener._warn(where, told.append), 0.05))
+        return told
+
+    assert heard(40) == []
+    assert heard(20) == [f"the certificate {tmp_path}/20/server.pem ends in 19 days: renew it"]
 
 
 def test_half_a_certificate_leaves_the_old_one(served: Served, tmp_path: Path) -> None:

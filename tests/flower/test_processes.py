@@ -14,10 +14,11 @@ from typing import ClassVar
 import pytest
 
 from fedssd.errors import UserError
-from fedssd.flower import local as trial_module
+from fedssd.flower import node as node_module
 from fedssd.flower.app import write_app
 from fedssd.flower.command import Ending
-from fedssd.flower.local import REFUSED, SUPEREXEC, SUPERLINK, LocalFederation, node_name
+from fedssd.flower.local import SUPEREXEC, SUPERLINK, LocalFederation, node_name
+from fedssd.flower.node import REFUSED
 from fedssd.flower.processes import Processes, _last_words
 from fedssd.flower.settings import Settings
 from fedssd.recipe import load_recipe
@@ -157,7 +158,7 @@ def test_an_error_is_told_rather_than_the_goodbye_after_it() -> None:
 def test_a_node_that_flower_takes_for_connected_comes_again(
     last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_module, "COME_AGAIN", 0.0)
+    monkeypatch.setattr(node_module, "COME_AGAIN", 0.0)
     write_app(tmp_path / "app", load_recipe(None, {"clients": 1}), Settings())
     trial = Refusing(tmp_path / "app")
     trial.answers[:] = [REFUSED, REFUSED, last, *([] if "ID" in last else ["never asked"])]

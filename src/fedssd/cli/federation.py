@@ -179,7 +179,10 @@ def _init(args: argparse.Namespace) -> int:
     print(f"wrote a Flower app for {recipe.method} with {output.many(recipe.clients, 'client')} to {args.app}/")
     app = shlex.quote(str(args.app))
     if settings.server_data:
-        print("next:    keys, a SuperLink and nodes with samples of their own, then `flwr run`: see docs/federation.md")
+        print(
+            f"next:    {program} federation certs KEYS, serve and enrol here, keygen, approve and node on every node:"
+        )
+        print("         see docs/federation.md")
     else:
         print(f"next:    {program} federation up {app}, then {program} federation run {app}")
     return 0

@@ -11,7 +11,6 @@ from fedssd.cli.parser import a_path
 from fedssd.errors import UserError
 
 ACTIONS = "keygen|enrol|revoke|rotate|list|journal"
-SOON = 30  # days a certificate has left when a warning begins
 
 
 def register(actions: argparse._SubParsersAction[Any]) -> None:
@@ -108,7 +107,7 @@ def _tell_superlink(keys: Path, key: str) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from fedssd.flower.certificates import SERVER, ends
+    from fedssd.flower.certificates import SERVER, SOON, ends
     from fedssd.flower.enrolment import read_enrolment
 
     entries = sorted(read_enrolment(_file(args)), key=lambda entry: (entry.client, entry.revoked or ""))

@@ -22,6 +22,7 @@ SERVER, SERVER_KEY = "server.pem", "server.key"
 SECRET = "superexec.secret"  # what the program that runs the server's app shows the SuperLink
 TOKEN = "operator.token"  # what whoever gives the SuperLink orders shows it
 DAYS = 365
+SOON = 30  # days before its end from which a certificate is warned of
 INNER_DAYS = 3650  # longer than any process runs
 LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # what stands between the dots of a host's name
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedssd.errors import UserError
 from fedssd.flower.private_files import read_secret, write_new
 from fedssd.flower.settings import toml
 
+PINNED = "1.41.0"  # the Flower that fedssd is tested with; pyproject.toml pins the same
 LOOK_AGAIN = 3.0  # seconds between two questions how a run stands
 PATIENCE = 120.0  # seconds a SuperLink may be silent while a run goes on
 QUIET = {
@@ -205,3 +207,12 @@ def program(name: str) -> str:
     if not found.exists():
         raise UserError(f"{name} is not installed beside this Python: run `pip install 'fedssd[flower]'`")
     return str(found)
+
+
+def another_version() -> str | None:
+    """Return one line where the installed Flower is not the one fedssd is tested with."""
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:  # whoever needs it says so
+        return None
+    return None if found == PINNED else f"fedssd is tested with Flower {PINNED}, this is {found}"

@@ -6,8 +6,7 @@ Beside this module ``wire`` imports the messages that travel, and ``superlink`` 
 from __future__ import annotations
 
 from fedssd.errors import UserError
-
-PINNED = "1.41.0"  # pyproject.toml pins the same
+from fedssd.flower.command import PINNED
 
 try:
     from flwr.app import (
@@ -30,7 +29,6 @@ except ImportError as error:
     ) from error
 
 __all__ = [
-    "PINNED",
     "Array",
     "ArrayRecord",
     "ClientApp",

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fedssd.errors import UserError
+from fedssd.flower.certificates import SOON, ends
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,6 +33,7 @@ PROMPT = 10.0  # seconds for a TLS handshake, and for the head of a request
 LONGEST_HEAD = 32 << 10  # bytes
 IDLE = 10  # seconds a connection may rest between two requests
 LOOK = 1.0  # seconds between two looks at the certificate
+DAY = 86400.0  # seconds between two warnings of a certificate's end
 PER_ADDRESS, ALTOGETHER = 32, 1024  # open connections
 
 
@@ -78,10 +81,11 @@ def serve(app: App, where: Listening, tell: Callable[[str], None]) -> None:
     context = config.ssl
 
     async def main(door: _Entrance) -> None:
-        renewal = asyncio.create_task(_renew(context, where, tell))
+        watches = [asyncio.create_task(watch) for watch in (_renew(context, where, tell), _warn(where, tell))]
         with suppress(KeyboardInterrupt):
             await uvicorn.Server(config).serve(sockets=[door])
-        renewal.cancel()
+        for watch in watches:
+            watch.cancel()
 
     with _open(where) as door, asyncio.Runner(loop_factory=_PromptLoop) as runner:
         runner.run(main(door))
@@ -205,6 +209,15 @@ async def _renew(context: ssl.SSLContext, where: Listening, tell: Callable[[str]
         else:
             tell(f"a new certificate is in use: {where.certificate}")
         seen = now
+
+
+async def _warn(where: Listening, tell: Callable[[str], None]) -> None:
+    """Say every day that a certificate ends soon."""
+    while True:
+        with suppress(UserError):
+            if (days := (ends(where.certificate) - datetime.now(UTC)).days) <= SOON:
+                tell(f"the certificate {where.certificate} ends in {days} days: renew it")
+        await asyncio.sleep(DAY)
 
 
 def _stamp(where: Listening) -> list[int]:

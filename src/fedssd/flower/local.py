@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,16 @@ from typing import Any
 from fedssd.errors import UserError
 from fedssd.flower import certificates
 from fedssd.flower.app import TRIAL, recipe_in
-from fedssd.flower.command import Ending, environment, program
+from fedssd.flower.command import Ending, another_version, environment, program
 from fedssd.flower.listener import PER_ADDRESS
-from fedssd.flower.processes import HOST, START_LIMIT
+from fedssd.flower.node import let_in
+from fedssd.flower.processes import HOST
 from fedssd.flower.samples import SAMPLES, deal, dealing
 from fedssd.flower.serving import DOOR, SUPEREXEC, SUPERLINK, Outside, ServerProcesses
 from fedssd.flower.settings import recipe_of, toml
 from fedssd.recipe import Recipe
 
 DEALT = "dealt.json"  # among the samples: what decided who holds which
-REFUSED = "Failed to activate SuperNode"  # what a node says that the SuperLink takes for connected already
-COME_AGAIN = 2.0  # seconds
 
 
 class LocalFederation:
@@ -49,6 +47,8 @@ class LocalFederation:
             how = "already" if SUPERLINK in running else "in part, so end it with `fedssd federation down` first"
             raise UserError(f"the federation in {self.app} is up {how}: {', '.join(running)}")
         nodes = range(count or self.recipe.clients)
+        if note := another_version():
+            tell(note)
         try:
             self._prepare(tell)
             self.server.start()
@@ -142,21 +142,10 @@ class LocalFederation:
         return str(folder / "node.toml")
 
     def await_node(self, node: int) -> None:
-        """Wait until a node is connected.
-
-        One that was killed, or whose SuperLink was, still counts as connected for up to a minute, and Flower refuses
-        who comes a second time: it is started again until it is let in.
-        """
-        name, end = node_name(node), time.monotonic() + START_LIMIT
-        while True:
-            try:
-                self.processes.wait_until(name, lambda: "SuperNode ID:" in self.processes.log(name))
-                return
-            except UserError:
-                if REFUSED not in self.processes.log(name) or time.monotonic() > end:
-                    raise
-            time.sleep(COME_AGAIN)
-            self.start_node(node)
+        """Wait until a node is connected."""
+        name = node_name(node)
+        if not let_in(self.processes, name, lambda: self.start_node(node)):
+            raise UserError(f"{name} is not let in: {self.processes.last_words(name)}")
 
     @property
     def address(self) -> str:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedssd.errors import UserError
 from fedssd.flower import certificates
 from fedssd.flower.command import environment, program
 from fedssd.flower.private_files import refuse_readable_by_others
-from fedssd.flower.processes import HOST, Processes
+from fedssd.flower.processes import HOST, START_LIMIT, Processes
 from fedssd.flower.serving import answers
 from fedssd.flower.settings import toml
 
 SUPERNODE, DOOR = "supernode", "node-door"
 CONNECTED = "SuperNode ID:"  # what a SuperNode says that was let in
+REFUSED = "Failed to activate SuperNode"  # what one says that was not
+COME_AGAIN = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ class Node:
         certificates.write_inner(self._inner, [HOST, "localhost"])
         self.start_door()
         self.start_supernode()
-        self.processes.wait_until(SUPERNODE, lambda: CONNECTED in self.processes.log(SUPERNODE))
+        if not let_in(self.processes, SUPERNODE, self.start_supernode):
+            who, why = f"client {self.member.client}", "its key is not enrolled or is revoked, or a clock is wrong"
+            raise UserError(f"{self.member.server} does not let {who} in: {why} (the server's log has which)")
 
     def start_door(self) -> None:
         """Open the node's door, on loopback."""
@@ -99,3 +105,23 @@ class Node:
 
     def _start(self, name: str, command: Sequence[str]) -> None:
         self.processes.start(name, command, environment(self.place / name), self.place)
+
+
+def let_in(processes: Processes, name: str, start: Callable[[], None]) -> bool:
+    """Wait until a SuperNode that was started is connected; returns whether it was let in.
+
+    One that was killed, or whose SuperLink was, still counts as connected for up to a minute, and Flower refuses who
+    comes a second time: it is started again until it is let in.
+    """
+    end = time.monotonic() + START_LIMIT
+    while True:
+        try:
+            processes.wait_until(name, lambda: CONNECTED in processes.log(name))
+            return True
+        except UserError:
+            if REFUSED not in processes.log(name):
+                raise
+            if time.monotonic() > end:
+                return False
+        time.sleep(COME_AGAIN)
+        start()

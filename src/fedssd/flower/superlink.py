@@ -2,7 +2,7 @@
 
 Flower lets nobody choose who may give orders but its own account service. What it does have is an abstract class for
 that choice; one name, the function that picks a class, is replaced here. That this works is asked of the running
-SuperLink each time it is started, see :func:`fedssd.flower.serving.Server.start_superlink`.
+SuperLink each time it is started, see :meth:`fedssd.flower.serving.ServerProcesses.start_superlink`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedssd.errors import UserError
-from fedssd.flower.library import PINNED
+from fedssd.flower.command import PINNED
 from fedssd.flower.private_files import read_secret
 
 MODULE, NAME = "flwr.superlink.cli.flower_superlink", "load_control_authn_plugin"  # what is replaced
@@ -26,18 +26,10 @@ def main(words: Sequence[str]) -> None:
     token = read_secret(Path(words[0]), LENGTH)
     cli = importlib.import_module(MODULE)  # the package has a function of the same name
     if not hasattr(cli, NAME):
-        raise UserError(f"Flower {_version()} has no {NAME}: the operator's token works with {PINNED}, install that")
-    if _version() != PINNED:
-        print(f"Flower {_version()} is installed; the operator's token is tested with {PINNED}", flush=True)
+        raise UserError(f"this Flower has no {NAME}, which the operator's token needs: install {PINNED}")
     setattr(cli, NAME, lambda: _operator(token))
     sys.argv = ["flower-superlink", *words[1:]]
     cli.flower_superlink()
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("flwr")
 
 
 def _operator(token: str) -> object:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fedssd.errors import UserError
+from fedssd.flower.command import another_version
 from fedssd.flower.processes import Processes
 
 LOOK = 1.0  # seconds between two looks at what runs
@@ -43,6 +44,8 @@ def keep_running(programs: Programs, tell: Callable[[str], None]) -> None:
     try:
         if processes.end_all():
             tell("ended what an earlier one had left")
+        if note := another_version():
+            tell(note)
         programs.start()
         tell(programs.ready)
         heard = 0
