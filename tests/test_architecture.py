@@ -29,7 +29,7 @@ STUDY = (
     "engines errors recipe reports.charts reports.drawings reports.svg reports.table runs.folder runs.provenance "
     "simulation.events simulation.receive simulation.result simulation.setup simulation.simulation theory"
 )
-RUN, ROUND = 57, 22  # files executed by a run, which is to come down to 50, and by a round of it
+RUN, ROUND = 56, 22  # files executed by a run, which is to come down to 50, and by a round of it
 
 
 def package(module: str) -> str:

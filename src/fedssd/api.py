@@ -14,7 +14,7 @@ from torch import nn
 from fedssd.data.arrays import Samples, Whole, short, whole
 from fedssd.errors import UserError
 from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
-from fedssd.runs.folder import claim
+from fedssd.runs.folder import claim, run_name
 from fedssd.runs.loop import run_recipe
 from fedssd.runs.read import collect
 from fedssd.simulation.events import Event, Listener, ignore
@@ -205,7 +205,7 @@ def _one_after_another(
 ) -> list[Result]:
     """Own models and arrays stay in this process: they need not survive a trip to another."""
     recipes = [check(replace(base, method=method, seed=seed), methods) for method in methods for seed in seeds]
-    names = ["".join(c if c.isalnum() or c in "+-_" else "-" for c in r.method) + f"-{r.seed}" for r in recipes]
+    names = list(map(run_name, recipes))
     if len(set(names)) < len(names):
         raise UserError("compare was given the same method or the same seed twice")
     for first in recipes[:: len(seeds)]:

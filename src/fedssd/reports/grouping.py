@@ -9,7 +9,7 @@ from typing import Any
 
 from fedssd.recipe import Recipe, of
 from fedssd.reports.comparison import BASELINE
-from fedssd.runs.read import begun
+from fedssd.runs.provenance import begun
 from fedssd.simulation.result import Result
 
 # What makes a task, beside the split; everything else is how it is tackled.

@@ -97,10 +97,11 @@ def write_runs(results: Iterable[Result], path: str | Path, *, detail: str = "cu
         >>> fedssd.write_runs([fedssd.run("fedavg", **small)], folder / "mine.runs.jsonl.gz").name
         'mine.runs.jsonl.gz'
     """
+    from fedssd.runs.folder import run_name
+
     named: dict[str, Packed] = {}
     for one in results:
-        stem = "".join(letter if letter.isalnum() or letter in "+-_" else "-" for letter in one.recipe.method)
-        name = f"{stem}-{one.recipe.seed}-{one.recipe.hash[:8]}"
+        name = f"{run_name(one.recipe)}-{one.recipe.hash[:8]}"
         rounds = [each.to_json() for each in one.rounds]
         named[name] = pack(asdict(one.recipe), dict(one.provenance), one.summary.to_json(), rounds, detail)
     return write_pack(named, Path(path))

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
+from fedssd.recipe import Recipe
 from fedssd.simulation.events import Line
 from fedssd.simulation.result import Round, Summary
 from fedssd.simulation.setup import Federation
@@ -154,6 +155,12 @@ class RunFolder:
 
 def _as_line(content: Line) -> bytes:
     return (json.dumps(content, allow_nan=False) + "\n").encode()
+
+
+def run_name(recipe: Recipe) -> str:
+    """What a run's folder beside others is called: ``fedssd+fedprox-0``."""
+    method = "".join(letter if letter.isalnum() or letter in "+-_" else "-" for letter in recipe.method)
+    return f"{method}-{recipe.seed}"
 
 
 def claim(path: Path, resume: bool = False) -> None:

@@ -66,6 +66,12 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
     }
 
 
+def begun(header: Mapping[str, Any]) -> str:
+    """When a run was begun, or last gone on with, by its header; empty for a run that does not say."""
+    times = [entry.get("started") for entry in (header, *header.get("resumed", []))]
+    return max((time for time in times if isinstance(time, str)), default="")
+
+
 def identity(federation: Federation) -> dict[str, Any]:
     """The recipe and the hashes of what it names but does not hold."""
     return {

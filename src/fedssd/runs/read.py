@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 from fedssd.errors import DamagedError, UserError
 from fedssd.recipe import Recipe, merge
 from fedssd.runs.archive import MOST_OF_A_LINE, Packed, is_packed, pack, packed_run, runs_below
+from fedssd.runs.provenance import begun
 from fedssd.simulation.fields import Fields, Json
 from fedssd.simulation.result import Result, Round, Summary
 
@@ -171,12 +172,6 @@ def rounds_recorded(folder: Path) -> int:
         return max(0, (folder / "rounds.jsonl").read_bytes().count(b"\n") - 1)
     except OSError:  # not begun, or moved to its place a moment ago
         return 0
-
-
-def begun(header: Mapping[str, Any]) -> str:
-    """When a run was begun, or last gone on with, by its header; empty for a run that does not say."""
-    times = [entry.get("started") for entry in (header, *header.get("resumed", []))]
-    return max((time for time in times if isinstance(time, str)), default="")
 
 
 def newest_last(runs: Iterable[Path]) -> list[Path]:

@@ -17,7 +17,7 @@ from fedssd.methods.registry import local_kinds
 from fedssd.recipe import Recipe, check, load_recipe, merge
 from fedssd.recipe.resolve import resolved
 from fedssd.runs.archive import is_packed, packed_run, runs_below
-from fedssd.runs.folder import UNDER_WAY, RunFolder, explained
+from fedssd.runs.folder import UNDER_WAY, RunFolder, explained, run_name
 from fedssd.runs.read import header_of, is_finished, newest_last, read_run
 from fedssd.runs.rules import still_valid
 from fedssd.simulation.events import Listener, ignore
@@ -153,10 +153,9 @@ def finished(recipes: Iterable[Recipe], cache: Path | None, reuse: Sequence[Path
 
 def folder_name(recipe: Recipe) -> str:
     """The folder of a recipe's run in a cache; that of a method in a file changes with what is in the file."""
-    method = "".join(letter if letter.isalnum() or letter in "+-_" else "-" for letter in recipe.method)
     sources = [source for kind in local_kinds(recipe.method) if (source := source_hash(kind))]
     key = sha256(" ".join([recipe.hash, *sources]).encode()).hexdigest() if sources else recipe.hash
-    return f"{method}-{recipe.seed}-{key[:8]}"
+    return f"{run_name(recipe)}-{key[:8]}"
 
 
 def _go_on(place: Path, home: Path, wanted: Sequence[Recipe], workers: int, listen: Listener) -> None:

@@ -18,7 +18,17 @@ from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
 from fedssd.recipe import Recipe, check, merge, of, refuse_unused
 from fedssd.recipe.resolve import build_method
-from fedssd.runs.folder import UnusableError, claim, explained, refuse_taken, sealed, sync_folder, unsealed, write_whole
+from fedssd.runs.folder import (
+    UnusableError,
+    claim,
+    explained,
+    refuse_taken,
+    run_name,
+    sealed,
+    sync_folder,
+    unsealed,
+    write_whole,
+)
 from fedssd.runs.provenance import recipe_difference
 from fedssd.simulation.events import Listener, ignore
 from fedssd.simulation.machine import choose
@@ -50,7 +60,7 @@ def compare(
     recipes = [check(replace(base, method=method, seed=seed), methods) for method in methods for seed in seeds]
     if len({(r.method, r.seed) for r in recipes}) < len(recipes):
         raise UserError("compare was given the same method or the same seed twice")
-    names = ["".join(c if c.isalnum() or c in "+-_" else "-" for c in r.method) + f"-{r.seed}" for r in recipes]
+    names = list(map(run_name, recipes))
     asked = {"command": "compare", "base": asdict(base), "methods": list(methods), "seeds": list(seeds)}
     return run_named(recipes, names, out, workers, listen, asked, resume)
 
