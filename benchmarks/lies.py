@@ -2,8 +2,8 @@
 
     python benchmarks/lies.py [--workers 1] [--seeds 0,1,2]
 
-Each lie is compared with the run in which that client is silent, on the same seed and split. Over Flower the server, the
-nodes and every message's bytes are the real ones, in one process; there the liar is a modifier of its client's app.
+Each lie is compared with the run in which that client is silent, on the same seed and split. Over Flower the server, the nodes
+and the bytes of every message are the real ones, in one process; there the liar is a modifier of its client's app.
 Writes results/reliability/lies.json and the tables that docs/reliability.md shows.
 """
 
@@ -173,7 +173,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--part", choices=("all", "simulated", "flower"), default="all", help="of which to print the rows")
+    parser.add_argument(
+        "--part", choices=("all", "simulated", "flower"), default="all", help="of which to print the rows"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     seeds = [int(seed) for seed in args.seeds.split(",")]

@@ -10,7 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from fedssd.core.contract import Auxiliary, ServerState
-from fedssd.core.heldout import IN_A_ROW, WORSE, Checked, Health, checked, cross_entropy, measured, too_bad
+from fedssd.core.heldout import (
+    IN_A_ROW,
+    WORSE,
+    Checked,
+    Health,
+    Safety,
+    checked,
+    cross_entropy,
+    measured,
+    too_bad,
+    unmeasured,
+)
 from fedssd.core.net import Net, weights_of
 
 CLASSES = 10
@@ -113,12 +124,15 @@ def test_the_limit_goes_by_guessing_or_by_a_worse_beginning() -> None:
 @pytest.mark.quick
 def test_where_the_test_set_alone_is_measured_it_ends_a_run_and_does_nothing_else() -> None:
     health = measured(0.5, Health(), CLASSES)
-    assert health == Health(best=0.5)
+    assert health == Health(best=0.5, now=0.0)
     for bad in (LIMIT + 1, math.inf, math.nan):
         health = measured(bad, health, CLASSES)
     assert health.failed
     assert health.best == 0.5
-    assert measured(0.6, health, CLASSES) == Health(best=0.5)
+    assert Safety(health=health).good is None
+    health = measured(0.6, health, CLASSES)
+    assert Safety(health=health).good == 0.0  # in good order, and no better than another that is
+    assert Safety(health=unmeasured(health)).good is None
 
 
 class Doubled(nn.Module):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from fedssd.cli import main
 from fedssd.core import tree
-from fedssd.core.faults import parse_faults
+from fedssd.core.faults import Faults, parse_faults
 from fedssd.core.heldout import IN_A_ROW
 from fedssd.errors import UserError
 from fedssd.recipe import load_recipe
@@ -33,7 +35,7 @@ SMALL: dict[str, Any] = {
     "lr": 0.05,
     "engine": "reference",
 }
-MAJORITY = {"faults": "scale=4x1e4", "reach": 0.0}  # of five: nothing can be made of their replies
+MAJORITY: dict[str, Any] = {"faults": "scale=4x1e4", "reach": 0.0}  # of five: nothing can be made of their replies
 
 
 def run(method: str = "fedavg", **keys: Any) -> Result:
@@ -155,10 +157,9 @@ def test_the_commands_say_so_and_end_with_status_1(
 # ------------------------------------------------------------------------------------------- the last good checkpoint
 
 
-def losing(folder: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Result:
-    """A run whose model is good for four rounds and lost from the fifth on."""
-    from fedssd.core.faults import Faults
-
+@contextmanager
+def only_from_round_5(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clients tell the truth for four rounds."""
     plain = Faults.corrupted
 
     def corrupted(faults: Faults, job: Any, trained: Any, population: int) -> Any:
@@ -166,6 +167,12 @@ def losing(folder: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Result
 
     with monkeypatch.context() as patched:
         patched.setattr(Faults, "corrupted", corrupted)
+        yield
+
+
+def losing(folder: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Result:
+    """A run whose model is good for four rounds and lost from the fifth on."""
+    with only_from_round_5(monkeypatch):
         recipe = load_recipe(None, {**SMALL, **MAJORITY, "method": "fedavg", "rounds": 12, **keys})
         return run_recipe(recipe, folder)
 
@@ -184,6 +191,27 @@ def test_the_state_before_the_trouble_is_kept_and_gone_on_from(
     assert_same(read_run(folder), run(rounds=12, auxiliary=auxiliary))
     assert not any((folder / "checkpoint").glob("round-7*"))
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_went_with_others_goes_on_from_there_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {**SMALL, "method": "fedavg", "rounds": 8, "checkpoint_every": "1"}
+    recipes = [load_recipe(None, keys), load_recipe(None, {**keys, **MAJORITY})]
+    with only_from_round_5(monkeypatch):
+        run_together(recipes, [tmp_path / "sound", tmp_path / "lost"])
+    assert main(["resume", str(tmp_path / "lost"), "--quiet"]) == 2  # to the bit they go on together only
+    assert "went side by side with 1 other runs" in capsys.readouterr().err
+    monkeypatch.setattr("fedssd.core.faults.Faults.corrupted", lambda self, job, trained, population: trained)
+    assert main(["resume", str(tmp_path / "lost"), "--from", "last-good", "--quiet"]) == 0
+    assert_same(read_run(tmp_path / "lost"), read_run(tmp_path / "sound"))
+
+
+def test_without_a_look_at_the_model_none_is_known_to_be_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is lost from round 5 on, which the test set shows in round 6: round 5 is not what to go on from."""
+    lost = losing(tmp_path / "run", monkeypatch, auxiliary=0, evaluate_every=3, checkpoint_every="1")
+    assert (lost.summary.status, lost.summary.rounds) == ("failed", 12)
+    assert last_good(RunFolder(tmp_path / "run")) == 3
 
 
 def test_it_outlives_newer_checkpoints_with_a_higher_loss(tmp_path: Path) -> None:

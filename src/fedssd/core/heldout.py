@@ -27,7 +27,7 @@ class Health(NamedTuple):
 
     best: float = math.inf  # the lowest loss yet
     failures: int = 0  # rounds in a row, up to the last one, that were rolled back or measured far too bad
-    now: float = math.inf  # the loss of the model as it is, on the server's own samples
+    now: float = math.inf  # the loss of the model as it is, on the server's own samples; infinite while unknown
 
     @property
     def failed(self) -> bool:
@@ -77,10 +77,15 @@ def checked(before: ServerState, cohort: int, close: Close, loss: Loss, health: 
 
 
 def measured(loss: float, health: Health, classes: int) -> Health:
-    """Take in a loss of the test set, where the server has no samples of its own: it changes no model."""
+    """Take in a loss of the test set, where the server has no samples of its own: it ranks no model."""
     if too_bad(loss, health, classes):
-        return health._replace(failures=health.failures + 1)
-    return Health(min(health.best, loss))
+        return unmeasured(health)._replace(failures=health.failures + 1)
+    return Health(min(health.best, loss), now=0.0)
+
+
+def unmeasured(health: Health) -> Health:
+    """The same of a run whose model has changed since, with nobody looking."""
+    return health._replace(now=math.inf)
 
 
 def too_bad(loss: float, health: Health, classes: int) -> bool:
@@ -112,9 +117,7 @@ class Safety(NamedTuple):
     @property
     def good(self) -> float | None:
         """The loss by which to choose among good models; None of a model that may not be in good order."""
-        if self.health.failures:
-            return None
-        return self.health.now if self.health.now < math.inf else 0.0
+        return None if self.health.failures or self.health.now == math.inf else self.health.now
 
     def to_tree(self) -> Tree:
         """Give every number as a tensor: what a checkpoint keeps."""

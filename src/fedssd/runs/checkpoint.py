@@ -244,7 +244,7 @@ def last_common(
 
     What is damaged is named and passed over. A run is refused whose checkpoints are of another recipe or of other data,
     or all damaged.
-    With ``good`` it is a run's last good checkpoint or none.
+    With ``good`` it is a run's last good checkpoint or none; from there a run goes on alone, whoever it went with.
     """
     if good:
         return [_the_good_one(folder, federation) for folder, federation in zip(folders, federations, strict=True)]
@@ -286,11 +286,9 @@ def _the_good_one(folder: RunFolder, federation: Federation) -> Checkpoint:
     if number is None:
         raise UserError(f"{folder.path} has no checkpoint that is known to be good: start anew in another folder")
     try:
-        found = read_checkpoint(folder, number, federation)
+        return read_checkpoint(folder, number, federation)
     except UnusableError as why:
         raise UserError(f"cannot go on with {folder.path} from {GOOD}, round {number}: {why}") from None
-    _same_company([folder], [found])
-    return found
 
 
 def _refuse_to_discard(folders: Sequence[RunFolder]) -> None:

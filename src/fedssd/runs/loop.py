@@ -103,9 +103,7 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
                 closed, ended = one_round(runs, engine)
             going = [not run.failed for run in runs]  # one that failed is trained only for the others' rounding
             with unbroken():
-                if any(
-                    one.health.failures > run.safety.health.failures == 0 for run, one in zip(runs, closed, strict=True)
-                ):
+                if any(_begins_to_fail(run, one) for run, one in zip(runs, closed, strict=True)):
                     keeper.keep()  # from here it may be lost
                 for run, folder, one, new, on in zip(runs, keeper.folders, closed, ended, going, strict=True):
                     if not on:
@@ -160,6 +158,7 @@ def _diverged_now(run: Run) -> bool:
 def _divergence(run: Run, last: Round) -> str:
     how = {
         "": "its loss is no finite number",
+        "lost": "its loss is no finite number",
         "refused": "every update was refused, so its model stays",
         "rolled back": "what came back spoiled the model, so it stays as it was",
     }[last.unchanged]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedssd.core import tree
 from fedssd.core.contract import Auxiliary, Method, ServerState
 from fedssd.core.engine import Engine, Evaluation, Job, Trained
-from fedssd.core.heldout import IN_A_ROW, Checked, Health, Safety, checked, cross_entropy, measured
+from fedssd.core.heldout import IN_A_ROW, Checked, Health, Safety, checked, cross_entropy, measured, unmeasured
 from fedssd.core.randomness import sample_cohort
 from fedssd.core.round import ClientStore
 from fedssd.core.tree import Tree
@@ -196,8 +196,10 @@ def evaluate_closed(
 
 def read(run: Run, closed: Closed, evaluation: Evaluation | None) -> Closed:
     """The same, with what the test set says of the model: heard only where the server has no samples of its own."""
-    if evaluation is None or not watched(run) or run.auxiliary is not None:
+    if not watched(run) or run.auxiliary is not None:
         return closed
+    if evaluation is None:
+        return closed._replace(health=unmeasured(closed.health))
     loss, classes = float(evaluation.loss[0]), run.federation.dataset.num_classes
     return closed._replace(health=measured(loss, closed.health, classes))
 
