@@ -2,8 +2,8 @@
 
     python benchmarks/lies.py [--workers 1] [--seeds 0,1,2]
 
-Each lie is compared with the run in which that client is silent, on the same seed and split. Over Flower the server, the nodes
-and the bytes of every message are the real ones, in one process; there the liar is a modifier of its client's app.
+Each lie is compared with the run in which that client is silent, on the same seed and split. Over Flower the server,
+the nodes and the bytes of every message are the real ones, in one process, and a client's app lies by itself.
 Writes results/reliability/lies.json and the tables that docs/reliability.md shows.
 """
 
