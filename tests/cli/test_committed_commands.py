@@ -15,8 +15,8 @@ from fedssd.recipe import Recipe
 from fedssd.recipe.resolve import resolved
 from fedssd.runs import loop
 from fedssd.runs.archive import SUFFIX, runs_below
+from fedssd.runs.read import read_run
 from fedssd.sweeps import grid
-from fedssd.sweeps.cache import recipe_of
 
 pytestmark = pytest.mark.quick
 RESULTS = Path(__file__).parents[2] / "results"
@@ -33,7 +33,7 @@ def named() -> Iterator[tuple[Path, str]]:
             yield place, command
             continue
         for one in sorted({run.parent for run in runs_of(place)}):
-            recipe = recipe_of(runs_of(one)[0])
+            recipe = read_run(runs_of(one)[0]).recipe
             yield one, command.replace("LOCAL", recipe.method).replace("SERVER", recipe.server)
 
 
@@ -66,7 +66,7 @@ def test_a_command_leads_to_the_committed_recipes(
     with pytest.raises(AskedError) as asked:
         main([*shlex.split(command), *SETTING, "--quiet"])
     found = {resolved(recipe).hash for recipe in asked.value.recipes}
-    assert found == {resolved(recipe_of(run)).hash for run in runs_of(place)}
+    assert found == {resolved(read_run(run).recipe).hash for run in runs_of(place)}
 
 
 def test_every_run_has_its_command() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedssd.runs.read import newest_last
-from fedssd.sweeps.cache import finished_cells, finished_runs
+from fedssd.sweeps.cache import finished_cells, recipes_of_finished
 
 pytestmark = pytest.mark.quick
 LATER, EARLIER = "2026-02-01T10:00:00+00:00", "2026-01-01T10:00:00+00:00"
@@ -28,8 +28,8 @@ def twice(tmp_path: Path, write_run: Write) -> Path:
 
 def test_cells_of_the_paper_s_tables(twice: Path) -> None:
     assert [run.name for run in finished_cells([twice]).values()] == ["a"]
-    assert [[run.name for run in runs] for runs in finished_runs([twice]).values()] == [["b", "a"]]
-    assert [len(runs) for runs in finished_runs([twice, twice / "a"]).values()] == [2]  # a folder named twice is one
+    assert [run.name for _, run in recipes_of_finished([twice])] == ["b", "a"]
+    assert len(list(recipes_of_finished([twice, twice / "a"]))) == 2  # a folder named twice is one
 
 
 def test_runs_that_do_not_say_are_older_in_the_order_of_their_paths(tmp_path: Path, write_run: Write) -> None:

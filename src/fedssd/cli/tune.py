@@ -77,6 +77,7 @@ def main(args: argparse.Namespace) -> int:
     tuned = train(args, out, recipe, what, work, remark)
     table = tabulate(tuned.results)
     output.write_table(table, out)
+    output.leave_report(tuned.results, out, what)
     (out / "tuned.json").write_text(json.dumps(facts(tuned), indent=2) + "\n", encoding="utf-8")
     if args.json:
         print(json.dumps({"folder": str(out), **facts(tuned)}))
@@ -87,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"{method}: {words}, the best of {tried}" if tried else f"{method}: nothing to tune")
     output.show_table(table)
     print(f"chosen on seeds {args.tuning_seeds}, reported on {args.seeds}")
-    print(f"results: {out}/ (tuned.json, table.md, table.csv, a folder for each run)")
+    print(f"results: {out}/ (report.html, tuned.json, table.md, table.csv, a folder for each run)")
     return 0
 
 

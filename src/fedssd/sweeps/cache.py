@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from fedssd.errors import UserError
 from fedssd.methods.custom import source_hash
 from fedssd.methods.registry import local_kinds
-from fedssd.recipe import Recipe, check, load_recipe, merge
+from fedssd.recipe import Recipe, check, merge
 from fedssd.recipe.resolve import resolved
 from fedssd.runs.archive import is_packed, packed_run, runs_below
 from fedssd.runs.folder import UNDER_WAY, RunFolder, explained, run_name
@@ -28,57 +27,33 @@ COMMAND = "run_many"
 
 
 def finished_cells(folders: Iterable[Path]) -> dict[str, Path]:
-    """Run folders that have all their rounds, by the key of their recipe as this version reads it; repeats count once.
-
-    A damaged run does not count, so that it is run again.
-    """
-    return {key: runs[-1] for key, runs in finished_runs(folders).items()}
-
-
-def finished_runs(folders: Iterable[Path]) -> dict[str, list[Path]]:
-    """The same with all repeats of a run; the last is the one that counts."""
-    found: dict[str, list[Path]] = {}
-    for recipe, run in recipes_of_finished(folders):
-        found.setdefault(recipe.hash, []).append(run)
-    return found
+    """Runs that have all their rounds, by the hash of their recipe as this version reads it; of repeats the last."""
+    return {recipe.hash: run for recipe, run in recipes_of_finished(folders)}
 
 
 def recipes_of_finished(folders: Iterable[Path]) -> Iterator[tuple[Recipe, Path]]:
-    """Each with its recipe, those that count last.
+    """Whole runs in or below these folders or in packs, with their recipes; of repeats the one that counts comes last.
 
-    To read the recipe of a method in a file is to load that file, so those do not count.
+    To read the recipe of a method in a file is to load that file, so those are left out.
     """
-    there = dict.fromkeys(run for folder in folders for run in runs_in(folder))
+    there: dict[Path, None] = {}
+    for folder in folders:
+        there |= dict.fromkeys([*(summary.parent for summary in folder.rglob("summary.json")), *runs_below(folder)])
     for run in newest_last(filter(is_finished, there)):
         recipe = _recipe(run)
         if recipe is not None and still_valid(header_of(run), recipe):
             yield recipe, run
 
 
-def runs_in(folder: Path) -> Iterator[Path]:
-    """Every run in or below a folder that has come to something, in a folder of its own or packed."""
-    yield from (summary.parent for summary in folder.rglob("summary.json"))
-    yield from runs_below(folder)
-
-
-def recipe_of(run: Path) -> Recipe:
-    """The recipe that a run wrote down, as this version reads it."""
-    if is_packed(run):
-        return check(merge(Recipe(), packed_run(run).recipe, f"recipe of {run}"))
-    return load_recipe(run / "recipe.toml", {})
-
-
 def _recipe(run: Path) -> Recipe | None:
+    """The recipe that a run wrote down, as this version reads it; None for a method in a file."""
     try:
-        return None if ".py:" in _written(run).get("method", "") else resolved(recipe_of(run))
+        content = packed_run(run).recipe if is_packed(run) else tomllib.loads((run / "recipe.toml").read_text("utf-8"))
+        if ".py:" in content.get("method", ""):
+            return None
+        return resolved(check(merge(Recipe(), content, f"recipe of {run}")))
     except (OSError, ValueError, TypeError, UserError, RecursionError):  # of another version
         return None
-
-
-def _written(run: Path) -> dict[str, Any]:
-    return (
-        packed_run(run).recipe if is_packed(run) else tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
-    )
 
 
 def run_many(
