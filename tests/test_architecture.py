@@ -23,11 +23,10 @@ ORDER = "cli api flower theory reports sweeps runs simulation engines recipe met
 TWICE = ""
 LONG = {"reports/plots", "reports/page"}
 # The files of studies/paper that may look inside fedssd, all others have fedssd.__all__; and what they look at.
-INSIDE = {"which_split.py", "figures.py", "theory", "report", "commands"}
+INSIDE = {"which_split.py", "figures.py", "theory", "report"}
 STUDY = (
-    "cli.parser cli.progress cli.theory core core.engine core.net core.tree data.auxiliary data.partition data.sources "
-    "engines errors recipe reports.charts reports.drawings reports.svg reports.table runs.folder runs.provenance "
-    "simulation.events simulation.receive simulation.result simulation.setup simulation.simulation theory"
+    "core core.net core.tree data.augment data.auxiliary data.partition data.sources reports.charts reports.drawings "
+    "reports.svg reports.table simulation.result theory"
 )
 RUN, ROUND = 56, 22  # files executed by a run, which is to come down to 50, and by a round of it
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import fedssd
-from fedssd import Event, Recipe, UserError
+from fedssd import Recipe, UserError
 from studies.paper import choose, tables
-from studies.paper.commands import theory
 from studies.paper.design import PARTS
 from studies.paper.evidence import Evidence
 from studies.paper.paper import EXPERIMENTS, NAMES, THEIRS, experiment
+from studies.paper.progress import progress
 from studies.paper.results import PACKS, ROOT, Runs
 from studies.paper.study_tables import TABLES as STUDY
+from studies.paper.theory import command as theory
 from studies.paper.trials import Study, Trial
 
 TABLES = ("table1", "table2", "table3", "participation", "epochs")
-EVERY = 5.0  # seconds between lines of progress
 EXAMPLES = """examples:
   python -m studies.paper tables                                    the paper's tables from results/, in seconds
   python -m studies.paper run table1 --dataset cifar10              trains what results/ and runs/paper lack of a column
@@ -113,18 +112,6 @@ def run(args: argparse.Namespace) -> None:
     if args.name != "study":
         show(args, runs)
     print(f"runs: {out}/")
-
-
-def progress() -> Callable[[Event], None]:
-    """A listener that prints a line every few seconds."""
-    spoken = [0.0]
-
-    def listen(event: Event) -> None:
-        if event.round is not None and time.monotonic() - spoken[0] > EVERY:
-            spoken[0] = time.monotonic()
-            print(f"  {event.done} of {event.total} rounds; {event.run}", file=sys.stderr, flush=True)
-
-    return listen
 
 
 def show(args: argparse.Namespace, runs: Runs | None = None) -> None:

@@ -20,11 +20,10 @@ from studies.paper.theory.measure import measure_gradients
     ("words", "complaint"),
     [
         (["nowhere"], "expected a run's folder"),
-        (["nowhere", "--m-max", "0"], "M_max expects a number above 0"),
-        (["nowhere", "--S", "nan"], "S expects a whole number"),
-        (["nowhere", "--m-max", "1e300"], "M_max expects a number above 0, from 1e-30 to 1e+30"),
+        (["nowhere", "--m-max", "0"], "--m-max expects a number above 0"),
+        (["nowhere", "--S", "nan"], "--S expects a whole number"),
+        (["nowhere", "--m-max", "1e300"], "--m-max expects a number above 0, from 1e-30 to 1e+30"),
         (["nowhere", "--rounds", "0"], "--rounds expects"),
-        (["nowhere", "--rounds", "9" * 5000], "--rounds expects"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,8 +45,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def theory_of(run: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["theory", str(run), "--quiet", "--json", *words]) == 0
-    content: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert main(["theory", str(run), *words]) == 0
+    capsys.readouterr()
+    out = Path(words[-1]) if "--out" in words else run
+    content: dict[str, Any] = json.loads((out / "theory.json").read_text(encoding="utf-8"))
     return content
 
 
@@ -59,7 +60,6 @@ def test_a_run_is_measured(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert first["B"] >= 1
     assert len(first["clients"]) == 2
     assert {"theory.json", "theory.md", "theory.svg"} <= {file.name for file in run.iterdir()}
-    assert json.loads((run / "theory.json").read_text(encoding="utf-8")) == content
 
 
 def test_a_run_can_be_asked_about_other_strengths_and_fewer_rounds(
@@ -76,14 +76,14 @@ def test_a_run_can_be_asked_about_other_strengths_and_fewer_rounds(
 
 def test_the_measured_gradient_is_the_loss_s_slope(run: Path) -> None:
     """Against finite differences of the global loss at the first weights."""
-    from fedssd.simulation.setup import assemble
-    from studies.paper.theory.replay import flat, global_loss, objectives_of, recorded_recipe
+    from fedssd import Simulation
+    from fedssd.core.net import Net
+    from studies.paper.theory.replay import flat, global_loss, objectives_of, recorded_recipe, samples_of
 
-    federation = assemble(recorded_recipe(run))
-    world = federation.world(torch.device("cpu"))
-    (net,) = federation.rounds.nets.values()
-    objectives = objectives_of(net, federation.weights, world, federation.partition.clients)
-    weights = flat(federation.weights)
+    simulation = Simulation(recorded_recipe(run))
+    net, first = Net(simulation.result().model()), simulation.weights
+    objectives = objectives_of(net, first, samples_of(simulation.recipe))
+    weights = flat(first)
     slope: Tensor = sum((one.share * one.gradient(weights) for one in objectives), torch.zeros_like(weights))
     step = 1e-6 * slope / slope.norm()
     difference = global_loss(objectives, weights + step) - global_loss(objectives, weights - step)
@@ -94,7 +94,7 @@ def test_the_measured_gradient_is_the_loss_s_slope(run: Path) -> None:
 def test_a_run_without_m_max_needs_one(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (run / "recipe.toml").read_text(encoding="utf-8")
     (tmp_path / "recipe.toml").write_text(text.replace('method = "fedssd"', 'method = "fedavg"'), encoding="utf-8")
-    assert main(["theory", str(tmp_path), "--quiet"]) == 2
+    assert main(["theory", str(tmp_path)]) == 2
     assert "has no M_max above 0" in capsys.readouterr().err
 
 
@@ -102,12 +102,12 @@ def test_a_model_that_is_no_longer_finite_is_told(tmp_path: Path, capsys: pytest
     words = ["--rounds", "2", "--epochs", "1", "--auxiliary", "8", "--faults", "nan=1", "--on-bad-update", "keep"]
     assert fedssd(["run", *words, "--quiet", "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
-    assert main(["theory", str(tmp_path / "run"), "--quiet"]) == 2
+    assert main(["theory", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert "no finite number in round 1" in error
     assert error.count("\n") == 1
 
 
 def test_an_out_that_is_a_file_is_told_before_anything_runs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["theory", str(run), "--out", str(run / "recipe.toml"), "--quiet"]) == 2
+    assert main(["theory", str(run), "--out", str(run / "recipe.toml")]) == 2
     assert "cannot write to" in capsys.readouterr().err

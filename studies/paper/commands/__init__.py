@@ -1,1 +1,0 @@
-"""The command that measures the theorem's constants on a run."""
