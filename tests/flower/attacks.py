@@ -12,6 +12,7 @@ import json
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse, DeactivateNodeRequest, PullMessagesRequest
+from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from signing import Key
 
@@ -183,23 +185,56 @@ def endless(target: Target, key: Key) -> Any:
         return {"status": 0, "megabytes": sent}
 
 
-def flood(target: Target, key: Key, stranger: Key) -> Any:
-    """A stranger's requests for five seconds, 200 a second if we can; honest ones meanwhile."""
-    headers, node, begun = stranger.headers(), target.activate(key), time.monotonic()
+def slow_body(target: Target, key: Key) -> Any:
+    """A body that stops after its first byte: the status that comes within a minute, 0 for none."""
+    connection = target.tls()
+    head = "".join(f"{name}: {value}\r\n" for name, value in key.headers())
+    connection.sendall(f"POST {OBJECT} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n{head}\r\n?".encode())
+    connection.settimeout(60)
+    try:
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
+        return reply.status
+    except (OSError, http.client.HTTPException):
+        return 0
+
+
+def objects(target: Target, key: Key) -> Any:
+    """Objects of 4 MiB, one after another, that belong to no message: the statuses."""
+    node, found = target.activate(key), []
+    for number in range(5):
+        object_ = PushObjectRequest(
+            node=Node(node_id=node), run_id=1, object_id=f"{number}", object_content=4 * MEGABYTE
+        )
+        found.append(target.ask("POST", OBJECT, key.headers(), object_.SerializeToString()))
+    return found
+
+
+def flood(target: Target, attacker: Key, honest_key: Key) -> Any:
+    """Requests of one key for ten seconds, 200 a second if we can, each over a connection that is still open if any is;
+    honest ones of another key meanwhile."""
+    headers, node, begun = attacker.headers(), target.activate(honest_key), time.monotonic()
+    own = threading.local()
 
     def one(number: int) -> int:
         time.sleep(max(0.0, begun + number / 200 - time.monotonic()))
+        if not hasattr(own, "connection"):
+            own.connection = target.connect(target.bad)
         try:
-            return target.ask("POST", PULL, headers)
-        except OSError:
+            own.connection.request("POST", PULL, headers=dict(headers))
+            reply = own.connection.getresponse()
+            reply.read()
+            return reply.status
+        except (OSError, http.client.HTTPException):
+            own.connection.close()
             return 0
 
     with ThreadPoolExecutor(16) as pool:
-        attack = [pool.submit(one, number) for number in range(1000)]
+        attack = [pool.submit(one, number) for number in range(2000)]
         honest = []
-        while time.monotonic() - begun < 5:
+        while time.monotonic() - begun < 10:
             time.sleep(0.25)
-            honest.append(target.honest(key, node))
+            honest.append(target.honest(honest_key, node))
         for waiting in attack:
             waiting.cancel()
         found = Counter(waiting.result() for waiting in attack if not waiting.cancelled())

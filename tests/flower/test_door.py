@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from fedssd.flower.command import environment, program
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
+PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 UNTIL_ENDED = '"$@" & pid=$!; cat > /dev/null; kill $pid; wait $pid'  # whatever kills the tests ends the program
 
 
@@ -109,7 +111,7 @@ def place(folder: Path) -> Iterator[Place]:
             with socket.socket() as probe:
                 probe.bind((net.server, 0))
                 port = probe.getsockname()[1]
-        write_certificates(folder / "keys", [net.server, "127.0.0.1", "localhost"], 2)
+        write_certificates(folder / "keys", [net.server, "127.0.0.1", "localhost"], 3)
         for name in ("stranger", "registered"):
             Key().write(folder / f"{name}.key")
         yield Place(net, folder, port, stack)
@@ -128,9 +130,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         until(lambda: "Application startup complete" in found.said("superlink"), "the SuperLink starts")
         command = [program("flower-superexec"), "--runtime-api-address", found.address]
         found.begin("superexec", found.net.at_server, [*command, "--root-certificates", str(keys / "ca.crt"), *secret])
-        for node in (0, 1):
+        for node in range(3):
             public = f"{node_key(keys, node)}.pub"
             assert found.flwr("operator", found.net.at_server, "supernode", "register", public).returncode == 0
+        command = [program("flower-supernode"), "--superlink", found.address, "--node-config", "partition-id=2"]
+        command += ["--root-certificates", str(keys / "ca.crt"), "--auth-supernode-private-key", str(node_key(keys, 2))]
+        found.begin("node", found.net.outside, command)
+        until(lambda: "SuperNode ID:" in found.said("node"), "a node comes in")
         yield found
 
 
@@ -140,6 +146,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with place(tmp_path_factory.mktemp("ours")) as found:
         command = [sys.executable, "-m", "fedssd", "federation", "serve", str(found.keys)]
         command += ["--host", found.net.server, "--port", str(found.port), "--state", str(found.folder / "state")]
+        command += ["--reply-mb", "10"]
         found.begin("serve", found.net.at_server, command)
         until(lambda: f"door: https://{found.address}" in found.said("serve"), "the server starts")
         assert "https://127" not in found.said("serve").replace(found.address, "")
@@ -159,6 +166,7 @@ def test_paths_that_are_no_node_s_business(plain: Place, ours: Place) -> None:
     assert open_["POST /v1/control/list-nodes"] == 200
     assert open_["POST /v1/runtime/get-nodes"] != 404
     assert open_["POST /v1/fleet/register-node"] != 404
+    assert list(open_.values()).count(404) < len(open_) / 2  # of the ways around, Flower knows some and not others
     assert shut == dict.fromkeys(open_, 404)
 
 
@@ -172,6 +180,7 @@ def test_flower_s_own_command_in_a_stranger_s_hands(plain: Place, ours: Place, t
         assert allowed.returncode == 0, allowed.stdout + allowed.stderr
         assert ours.flwr("thief", ours.net.outside, *words).returncode != 0
     until((proof / "server").exists, "a stranger's code runs on the server")
+    until((proof / "node-2").exists, "and on a node")
     assert plain.try_("come_in", plain.folder / "stranger.key") == {"node": True}
     assert ours.try_("come_in", ours.folder / "stranger.key") == {"activate": 401}
 
@@ -207,7 +216,7 @@ def test_headers_that_say_something_wrong(plain: Place, ours: Place) -> None:
 
 def test_connections_that_are_held_open(plain: Place, ours: Place) -> None:
     held, given_up = (found.try_("half_open", node_key(found.keys, 0)) for found in (plain, ours))
-    print(f"half-open: plain {held}, ours {given_up}, the door's memory {memory(ours)}")
+    print(f"half-open: plain {held}, ours {given_up}, {memory(ours)}")
     assert held["left"] >= 300
     assert (given_up["honest"], given_up["left"]) == (200, 0)
 
@@ -223,18 +232,35 @@ def test_a_body_without_end(plain: Place, ours: Place) -> None:
     assert {stranger["status"], client["status"]} <= {401, 413, 0}
 
 
-def test_requests_in_a_flood(ours: Place) -> None:
-    got = ours.try_("flood", node_key(ours.keys, 0), ours.folder / "stranger.key")
-    print(f"flood: {got}, {memory(ours)}")
+def test_a_body_that_does_not_come(plain: Place, ours: Place) -> None:
+    assert plain.try_("slow_body", node_key(plain.keys, 0)) == 0
+    assert ours.try_("slow_body", node_key(ours.keys, 0)) == 408
+
+
+def test_objects_without_end(plain: Place, ours: Place) -> None:
+    """Of 20 MiB with no message ours takes the 10 a message may have."""
+    assert 413 not in plain.try_("objects", node_key(plain.keys, 0))
+    found = ours.try_("objects", node_key(ours.keys, 0))
+    assert 413 not in found[:2]
+    assert found[2:] == [413] * 3
+
+
+@pytest.mark.parametrize("who", ["a stranger", "a client"])
+def test_requests_in_a_flood(who: str, ours: Place) -> None:
+    attacker = ours.folder / "stranger.key" if who == "a stranger" else node_key(ours.keys, 1)
+    got = ours.try_("flood", attacker, node_key(ours.keys, 0))
+    print(f"flood of {who}: {got}, {memory(ours)}")
     assert got["sent"] > 0
-    assert set(got["statuses"]) == {"401"}
+    assert set(got["statuses"]) == {"401"} if who == "a stranger" else "200" not in got["statuses"]
     assert set(got["honest"]) == {200}
 
 
 def memory(found: Place) -> str:
-    """The most memory the door has had, and that it is less than a gigabyte."""
+    """The most memory the server's programs have had, all together, and that it is less than a gigabyte."""
     book = json.loads((found.folder / "state" / "processes.json").read_text(encoding="utf-8"))
-    text = Path(f"/proc/{book['door']['pid']}/status").read_text(encoding="utf-8")
-    (peak,) = [int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM")]
-    assert peak < 1 << 20
-    return f"{peak >> 10} MiB"
+    peaks = {
+        name: int(PEAK.findall(Path(f"/proc/{one['pid']}/status").read_text("utf-8"))[0]) for name, one in book.items()
+    }
+    assert {"door", "superlink", "superexec"} <= set(peaks)
+    assert sum(peaks.values()) < 1 << 20
+    return ", ".join(f"{name} {peak >> 10} MiB" for name, peak in peaks.items())

@@ -45,6 +45,18 @@ def test_enrolled_nodes_take_part_as_ever(tmp_path: Path) -> None:
     assert same(ours, Lab(tmp_path / "plain", method="fedssd").run())
 
 
+def test_without_keys_who_says_a_number_first_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in Flower alone, which binds no key to a number: the liar is client 1, and client 1 is locked out."""
+    lab = Lab(tmp_path, method="fedavg", rounds=1)
+    liar, owner = (next(node for node in lab.grid.nodes if lab.client(node) == client) for client in (0, 1))
+    assert liar < owner, "it is asked first"
+    lab.grid.nodes[liar].context.node_config["partition-id"] = 1
+    lab.run(min_nodes=2)
+    said = capsys.readouterr().out
+    assert f"node {liar} is client 1" in said
+    assert f"node {owner} cannot take part: it calls itself client 1, which node {liar} is" in said
+
+
 def test_who_takes_another_s_number_locks_nobody_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lab = KeyedLab(tmp_path, method="fedavg", rounds=1)
     liar = lab.node(0)
