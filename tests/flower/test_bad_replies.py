@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message
+from flwr.app import Array, Message
 from lab import Lab, replace_arrays, same, with_metric
 
 from fedssd.core import tree
 from fedssd.errors import UserError
 from fedssd.flower.messages import LONGEST_REASON
+from fedssd.simulation.result import Result
 
 
 def poisoned(values: Any) -> Any:
@@ -62,6 +64,55 @@ def test_an_update_far_out_is_left_out(tmp_path: Path) -> None:
     lines = lab.run().rounds
     assert list(lines[1].dropped) == [1]
     assert "times the cohort's median" in lines[1].dropped[1]
+
+
+LOUD = {"×10³⁷": 1e37, "×100": 100.0, "×30": 30.0, "flipped ×30": -30.0}
+FIVE = {"method": "fedavg", "clients": 5, "rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def without_client_1(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    lab = Lab(tmp_path_factory.mktemp("silent"), **FIVE)
+    failing_in_training(lab, 1, "it is silent")
+    return lab.run()
+
+
+def lying(lab: Lab, client: int, lie: Callable[[Message, Message], Message]) -> None:
+    """The client makes another reply of each of its own; what it was sent comes first."""
+    node = next(node for node in lab.grid.nodes if lab.client(node) == client)
+    honest = lab.grid.nodes[node].app
+
+    def app(message: Message, context: Any) -> Message:
+        reply = honest(message, context)
+        return lie(message, reply) if message.metadata.message_type == "train" else reply
+
+    lab.grid.nodes[node].app = app
+
+
+@pytest.mark.parametrize("name", LOUD)
+def test_a_loud_lie_in_every_round_is_as_if_the_client_were_silent(
+    name: str, tmp_path: Path, without_client_1: Result
+) -> None:
+    def lie(sent: Message, reply: Message) -> Message:
+        weights = reply.content.array_records["weights"]
+        for leaf, w in sent.content.array_records["weights"].items():
+            moved = weights[leaf].numpy() - w.numpy()
+            weights[leaf] = Array(w.numpy() + moved.dtype.type(LOUD[name]) * moved)
+        return reply
+
+    lab = Lab(tmp_path, **FIVE)
+    lying(lab, 1, lie)
+    lied = lab.run()
+    assert same(lied, without_client_1)
+    assert all("beyond its reach" in line.dropped[1] for line in lied.rounds)
+
+
+def test_so_is_a_false_number_of_samples(tmp_path: Path, without_client_1: Result) -> None:
+    lab = Lab(tmp_path, **FIVE)
+    lying(lab, 1, lambda sent, reply: with_metric(reply, "num-examples", 10**15))
+    lied = lab.run()
+    assert same(lied, without_client_1)
+    assert all("it claims 1e+15 samples" in line.dropped[1] for line in lied.rounds)
 
 
 def failing_in_training(lab: Lab, client: int, why: str) -> None:

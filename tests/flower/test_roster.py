@@ -146,3 +146,19 @@ def test_samples_do_not_change_in_a_run(tmp_path: Path) -> None:
     lab = KeyedLab(tmp_path, method="fedavg", rounds=2)
     lab.spoil(1, 2, lambda reply: with_metric(reply, "num-examples", 700))
     assert "it claims 700 samples, and" in lab.run().rounds[1].dropped[1]
+
+
+def test_nor_by_going_and_coming_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = KeyedLab(tmp_path, method="fedavg", rounds=2)
+    node = lab.node(1)
+
+    def tamper(now: int, sender: int, reply: Any) -> Any:
+        if (now, sender) == (1, node):
+            lab.keys[node + 1], lab.grid.nodes[node + 1] = Key(), lab.grid.nodes[node]
+            rotate(lab.enrolment, 1, lab.keys[node + 1].line)
+        return with_metric(reply, "num-examples", 700) if (now, sender) == (0, node + 1) else reply
+
+    lab.grid.tamper = tamper
+    first, second = lab.run(min_nodes=2).rounds
+    assert (first.dropped, second.dropped) == ({}, {1: "not connected"})
+    assert "it has 700 samples, and had " in capsys.readouterr().out

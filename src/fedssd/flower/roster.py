@@ -101,20 +101,22 @@ class Roster:
             return f"it is client {client}, expected 0 to {self.population - 1}"
         if self._nodes.get(client) in connected:
             return f"it calls itself client {client}, which node {self._nodes[client]} is"
-        why = _miscounted(greeting, entry)
+        why = _miscounted(greeting, entry, self._samples.get(client))
         if why is None:
             self._nodes[client], self._samples[client] = node, greeting.samples
             self.tell(f"node {node} is client {client}, with {greeting.samples} samples")
         return why
 
 
-def _miscounted(greeting: Greeting, entry: Enrolled | None) -> str | None:
+def _miscounted(greeting: Greeting, entry: Enrolled | None, before: int | None) -> str | None:
     """Why a number of samples cannot be; how much a client counts follows from it."""
     agreed = None if entry is None else entry.samples
     if agreed is not None and abs(greeting.samples - agreed) > SLACK * agreed:
         return f"it has {greeting.samples:g} samples, and {agreed} were agreed on: enrol it again with the right number"
     if not 1 <= greeting.samples <= MOST_SAMPLES:
         return f"it claims {greeting.samples:g} samples, expected 1 to {MOST_SAMPLES}"
+    if agreed is None and before not in (None, greeting.samples):
+        return f"it has {greeting.samples:g} samples, and had {before} earlier in this run"
     return None
 
 
