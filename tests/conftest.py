@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from run_folders import real_runs, write_run  # noqa: F401  # fixtures
 from torch import Tensor, nn
 from user_methods import write_method  # noqa: F401  # fixture
@@ -29,6 +30,8 @@ from fedssd.engines import build_engine
 from fedssd.methods.registry import LOCALS
 
 torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are shared
+settings.load_profile("untimed")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # Started in the background, where programs inherit deaf ears for Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)

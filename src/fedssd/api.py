@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    method: str = "fedssd",
+    method: str | Recipe | None = None,
     *,
-    recipe: str | Path | None = None,
+    recipe: str | Path | Recipe | None = None,
     model: nn.Module | str | None = None,
     clients: Sequence[Samples] | Whole | None = None,
     test: Samples | None = None,
@@ -45,13 +45,20 @@ def run(
 ) -> Result:
     """Run one method and give back its rounds, summary and weights.
 
-    By names: ``run("fedssd", data="digits", rounds=5)``; every recipe key is a keyword. ``recipe`` is the name of one
-    that comes with fedssd, a TOML file or a run's folder; where neither it nor data are named, it is ``"digits"``, and
-    ``listen`` is told. With your own: ``model`` is an ``nn.Module`` (it keeps its initial weights), ``clients`` a list
-    of (x, y), one pair a client, ``test`` and ``auxiliary`` pairs too. A module returns logits, or (logits, features).
+    By names: ``run("fedssd", data="digits", rounds=5)``; every recipe key is a keyword. ``recipe`` is a
+    :class:`Recipe`, which may stand in the method's place, the name of one that comes with fedssd, a TOML file or a
+    run's folder; where neither it nor data are named, it is ``"digits"``, and ``listen`` is told. Without ``method``
+    the recipe's is taken. With your own: ``model`` is an ``nn.Module`` (it keeps its initial weights), ``clients`` a
+    list of (x, y), one pair a client, ``test`` and ``auxiliary`` pairs too. A module returns logits, or (logits,
+    features).
     With ``resume`` the run goes on where an earlier one stopped in ``out``, and begins where there is none.
     """
-    asked, brought = _understand("run", recipe, model, clients, test, auxiliary, {**keys, "method": method}, listen)
+    if isinstance(method, Recipe):
+        if recipe is not None:
+            raise UserError("run was given two recipes: drop recipe=")
+        recipe, method = method, None
+    given = keys if method is None else {**keys, "method": method}
+    asked, brought = _understand("run", recipe, model, clients, test, auxiliary, given, listen)
     return run_recipe(asked, _folder(out), listen, brought, resume)
 
 
@@ -59,7 +66,7 @@ def compare(
     methods: Sequence[str] = PAPER_METHODS,
     seeds: Iterable[int] = (0, 1, 2),
     *,
-    recipe: str | Path | None = None,
+    recipe: str | Path | Recipe | None = None,
     model: nn.Module | str | None = None,
     clients: Sequence[Samples] | Whole | None = None,
     test: Samples | None = None,
@@ -91,7 +98,7 @@ def sweep(
     grid: Mapping[str, Sequence[Any]],
     seeds: Iterable[int] = (0, 1, 2),
     *,
-    recipe: str | Path | None = None,
+    recipe: str | Path | Recipe | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     workers: Whole = 1,
@@ -103,7 +110,7 @@ def sweep(
     Args:
         grid: values by recipe key or ``method.option``, such as ``{"fedssd.m_max": [0.1, 0.3]}``
         seeds: of every combination
-        recipe: a name, a TOML file or a run's folder to start from
+        recipe: a recipe, its name, a TOML file or a run's folder to start from
         out: a folder for all runs
         resume: go on with what was interrupted in ``out``
         workers: processes
@@ -225,7 +232,7 @@ def _one_after_another(
 
 def _understand(
     caller: str,
-    source: str | Path | None,
+    source: str | Path | Recipe | None,
     model: nn.Module | str | None,
     clients: Sequence[Samples] | Whole | None,
     test: Samples | None,
@@ -240,10 +247,10 @@ def _understand(
         raise UserError(f"{caller} was given data={keys['data']!r} and its own clients: drop data= or clients=")
     if own.get("data") and keys.get("label"):
         raise UserError(f"{caller} was given label={keys['label']!r}, a column of a .csv, and its own clients")
-    if source is not None and not isinstance(source, (str, Path)):
-        raise UserError(f"recipe expects a name, a TOML file or a run's folder, got {short(source)}")
-    keys |= own
-    begin = usual(source, keys)
+    if source is not None and not isinstance(source, (str, Path, Recipe)):
+        raise UserError(f"recipe expects a Recipe, a name, a TOML file or a run's folder, got {short(source)}")
+    keys = {**keys, **own}
+    begin = source if isinstance(source, Recipe) else usual(source, keys)
     if begin != source:
         listen(Event("", 0, 1, note=f"neither recipe= nor data=: the recipe {begin!r}"))
     recipe = load_recipe(begin, _plain(keys), others, caller)

@@ -124,8 +124,20 @@ def test_python_takes_the_same_recipe_and_tells_its_listener() -> None:
     assert named.recipe == result.recipe
     assert not any("neither" in event.note for event in heard)
     assert fedssd.run(data="digits", clients=2, auxiliary=1, **QUICK).recipe.lr == Recipe.lr
-    with pytest.raises(UserError, match="recipe expects a name, a TOML file or a run's folder, got 3"):
+    with pytest.raises(UserError, match="recipe expects a Recipe, a name, a TOML file or a run's folder, got 3"):
         fedssd.run(recipe=3)  # type: ignore[arg-type]
+
+
+def test_a_recipe_is_run_as_it_is(tmp_path: Path) -> None:
+    recipe = Recipe(data="digits", clients=2, auxiliary=1, method="fedprox", **{**QUICK, "fedprox.mu": 0.5})
+    recipe.save(tmp_path / "mine.toml")
+    for result in (fedssd.run(recipe), fedssd.run(recipe=recipe), fedssd.run(recipe=tmp_path / "mine.toml")):
+        assert result.recipe == recipe.resolved()
+    assert fedssd.run("fedavg", recipe=recipe).recipe.method == "fedavg"
+    one, two = fedssd.compare(["fedavg", "fedprox"], [0], recipe=recipe)
+    assert (one.recipe.method, two.recipe) == ("fedavg", recipe.resolved())
+    with pytest.raises(UserError, match="two recipes"):
+        fedssd.run(recipe, recipe=recipe)
 
 
 @pytest.mark.quick

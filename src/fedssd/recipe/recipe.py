@@ -118,13 +118,19 @@ class Recipe(Keys):
 
 
 def load_recipe(
-    source: str | Path | None, overrides: Mapping[str, Any], others: Sequence[str] = (), caller: str = "command line"
+    source: str | Path | Recipe | None,
+    overrides: Mapping[str, Any],
+    others: Sequence[str] = (),
+    caller: str = "command line",
 ) -> Recipe:
-    """A recipe by its name, from a TOML file or a run's folder, with given values, which win; all of it is checked.
+    """A recipe, by name, of a TOML file or of a run's folder, with given values, which win; all of it is checked.
 
     ``others`` are further methods that the recipe will be used with, so that it may carry their options.
     """
-    recipe = _begun(source, overrides) if source else Recipe()
+    if isinstance(source, Recipe):
+        recipe, source = source, None
+    else:
+        recipe = _begun(source, overrides) if source else Recipe()
     final = merge(recipe, overrides, caller)
     try:
         refuse_unused(final, overrides, others)
