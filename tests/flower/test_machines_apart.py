@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,12 +58,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield found
 
 
-def start_run(lab: Place, name: str, changes: str) -> Path:
+def start_run(lab: Place, name: str, changes: str, app: str = "app") -> Path:
     """Start a run on the server; its folder."""
     out = lab.folder / name
     config = f'out="{out}" set="{changes}" wait=60.0 round-timeout=60.0'
     home = ["env", f"FLWR_HOME={lab.keys / 'operator'}"]
-    command = [*home, program("flwr"), "run", str(lab.folder / "app"), "--stream", "--run-config", config]
+    command = [*home, program("flwr"), "run", str(lab.folder / app), "--stream", "--run-config", config]
     lab.begin(name, lab.net.at_server, command)
     return out
 
@@ -89,6 +90,18 @@ def test_a_run_over_a_changed_certificate_is_the_simulation_s(lab: Place) -> Non
     ours = load_file(out / "weights.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_code_that_no_node_has_approved_runs_on_none(lab: Place) -> None:
+    """One byte more than what was approved; on a node of Flower's alone any code runs, see test_door."""
+    shutil.copytree(lab.folder / "app", lab.folder / "changed")
+    with (lab.folder / "changed" / "federation_app.py").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    out = start_run(lab, "unapproved", "rounds=1", "changed")
+    for node in range(CLIENTS):
+        until(lambda node=node: "code that is not approved" in lab.said(f"node {node}"), "it is refused", 200)  # type: ignore[misc]
+    until(lambda: lab.said("unapproved").count("cannot take part") == CLIENTS, "the run hears of it", 200)
+    assert not (out / "weights.safetensors").exists()
 
 
 def test_a_revoked_node_is_out_and_the_run_goes_on(lab: Place) -> None:
