@@ -74,7 +74,7 @@ $(VENV)/made:
 $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 	@echo "installing fedssd and its packages into $(VENV) (torch is large: minutes on a slow network)"
 	@$(call pip,setuptools)
-	@$(call pip,--no-build-isolation --editable .)
+	@$(call pip,--no-build-isolation --editable '.[figures]')
 	@touch $@
 
 $(VENV)/tested: $(VENV)/installed

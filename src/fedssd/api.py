@@ -189,7 +189,7 @@ def report(runs: Sequence[Result] | Sequence[str | Path], file: str | Path, titl
         >>> fedssd.report([fedssd.run("fedavg", **small)], folder / "page.html").name
         'page.html'
     """
-    from fedssd.reports.html import report as written
+    from fedssd.reports.page import report as written
     from fedssd.runs.folder import write_whole
 
     places = [Path(one) for one in runs if isinstance(one, (str, Path))]

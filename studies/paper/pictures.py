@@ -13,7 +13,7 @@ import fedssd
 from fedssd import Result
 from studies.paper import method_pages
 from studies.paper.evidence import Evidence
-from studies.paper.figures import FIGURES, draw
+from studies.paper.figures import draw
 from studies.paper.paper import EXPERIMENTS, OURS, SPLITS
 from studies.paper.results import PACKS
 from studies.paper.trials import Trial
@@ -38,11 +38,11 @@ def draw_all(of: Evidence, folder: Path) -> list[Path]:
         "study-mechanism": partial(at_the_base, of),
         **{f"theory-{name}": partial(theorem, name) for name in ("m-max-0.01", "m-max-1")},
     }
-    found = [draw(name, source(), folder) for name, source in sources.items() if name in FIGURES or "theory" in name]
-    for name, runs in method_pages.curves(of.runs).items():
-        fedssd.plot(runs, "accuracy", folder / f"{name}.svg")
-        found.append(folder / f"{name}.svg")
-    return found
+    found = [draw(name, source(), folder) for name, source in sources.items()]
+    digits = fedssd.Recipe.load("digits")
+    task = f"{digits.clients} clients, {digits.rounds} rounds of {digits.epochs} epochs"
+    note = f"{digits.data}, {digits.partition}, {task}"
+    return found + [draw(name, {"": runs}, folder, note) for name, runs in method_pages.curves(of.runs).items()]
 
 
 def of_paper(of: Evidence, name: str) -> dict[str, list[Result]]:

@@ -1,4 +1,4 @@
-"""The table's arithmetic against numbers a reader can redo, and the curves as well-formed SVG."""
+"""The table's arithmetic against numbers a reader can redo."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import csv
 import io
 import math
 from dataclasses import replace
-from itertools import pairwise
-from xml.etree import ElementTree
 
 import pytest
 
 from fedssd.recipe import Recipe
-from fedssd.reports.charts import learning_curves, nice_ticks, spaced
 from fedssd.reports.comparison import (
     MEASURES,
     Comparison,
@@ -279,46 +276,3 @@ def test_rounds_without_evaluation_are_passed_over() -> None:
     unseen = replace(one.rounds[0], accuracy=None)
     assert replace(one, rounds=(unseen, one.rounds[1])).rounds_to(0.8) == 2
     assert replace(one, rounds=(unseen,)).rounds_to(0.0) is None
-
-
-def elements(svg: str, kind: str, style: str) -> list[ElementTree.Element]:
-    found = ElementTree.fromstring(svg).iter(f"{{http://www.w3.org/2000/svg}}{kind}")
-    return [element for element in found if style in element.get("class", "").split()]
-
-
-def test_the_curves_are_well_formed_and_complete() -> None:
-    svg = learning_curves(RESULTS, "digits <&> 'more'")
-    assert len(elements(svg, "polyline", "line")) == 2 * 3  # two panels, three methods
-    assert [e.text for e in elements(svg, "text", "panel")] == ["Global model", "Clients' own models, mean"]
-    assert {e.text for e in elements(svg, "text", "name")} == {"FedAvg", "FedSSD", "MOON"}
-    assert len(elements(svg, "polygon", "band")) == 3 + 1  # local accuracy varies for FedSSD alone
-
-
-@pytest.mark.parametrize("accuracies", [[0.5], [0.0, 0.0], [1.0, 1.0], [0.1, float("nan")]])
-def test_odd_results_still_make_a_picture(accuracies: list[float]) -> None:
-    svg = learning_curves([run("my_method.py:Loss<1>", 0, accuracies, local=None)])
-    assert len(elements(svg, "polyline", "line")) == 1
-    assert "nan" not in svg
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [(0, 100, (0, 20, 40, 60, 80, 100)), (83, 97, (80, 85, 90, 95, 100)), (90.1, 91.9, (90, 90.5, 91, 91.5, 92))],
-)
-def test_ticks_are_round_numbers_that_cover_the_range(low: float, high: float, ticks: tuple[float, ...]) -> None:
-    assert nice_ticks(low, high) == ticks
-
-
-def test_compositions_keep_their_names_and_files_of_any_length_are_cut() -> None:
-    names = ["fedssd+fedprox × fednova", "here/my_method.py:MyLoss", "x" * 40]
-    svg = learning_curves([run(name, 0, [0.5, 0.6]) for name in names])
-    written = [element.text for element in elements(svg, "text", "name")]
-    assert sorted(map(str, written)) == sorted(2 * [names[0], "MyLoss", "x" * 23 + "…"])
-
-
-def test_names_keep_their_order_and_distance() -> None:
-    places = spaced({"a": 100, "b": 101, "c": 300, "d": 299}, top=80, bottom=300)
-    assert [name for name, _ in sorted(places.items(), key=lambda pair: pair[1])] == ["a", "b", "d", "c"]
-    ordered = sorted(places.values())
-    assert min(b - a for a, b in pairwise(ordered)) >= 15
-    assert ordered[-1] <= 300

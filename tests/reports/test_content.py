@@ -11,8 +11,7 @@ import pytest
 from fedssd.errors import UserError
 from fedssd.methods.registry import LOCALS
 from fedssd.reports.grouping import HEADED, once_per_seed, settings
-from fedssd.reports.html import LARGEST, report, write_report
-from fedssd.reports.page import setting_content
+from fedssd.reports.page import LARGEST, report, setting_content, write_report
 from fedssd.runs.read import collect
 
 pytestmark = pytest.mark.quick

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fedssd.recipe import load_recipe
+from fedssd.reports.charts import DRAWN
 from fedssd.reports.grouping import Setting, settings
-from fedssd.reports.page import DRAWN, setting_content
+from fedssd.reports.page import setting_content
 from fedssd.runs.read import collect
 
 pytestmark = pytest.mark.quick

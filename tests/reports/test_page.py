@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from browser import PROGRAM, Browser
 
-from fedssd.reports.html import write_report
+from fedssd.reports.page import write_report
 from fedssd.reports.paired_table import paired_table
 from fedssd.reports.statistics import pair
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedssd.cli import main
 from fedssd.errors import DamagedError, UserError
-from fedssd.reports.html import report
+from fedssd.reports.page import report
 from fedssd.runs import rules
 from fedssd.runs.archive import Packed, pack, read_pack, runs_below, write_pack
 from fedssd.runs.columns import to_columns, to_rounds

@@ -73,8 +73,9 @@ def compare(
     remark: str = "",
 ) -> int:
     """Run everything, write table, curves and page, print the table and say where things are."""
-    from fedssd.reports.charts import learning_curves
     from fedssd.reports.comparison import tabulate
+    from fedssd.reports.figures import learning_curves
+    from fedssd.reports.plots import available, svg
     from fedssd.sweeps import grid
 
     what = f"{output.many(len(methods), 'method')} × {output.many(len(seeds), 'seed')} on {setting(recipe)}"
@@ -85,13 +86,17 @@ def compare(
     results = train(args, out, recipe, what, work, remark)
     table = tabulate(results)
     output.write_table(table, out)
-    (out / "curves.svg").write_text(learning_curves(results, setting(recipe)), encoding="utf-8")
+    if available():
+        (out / "curves.svg").write_text(svg(learning_curves(results, setting(recipe))), encoding="utf-8")
     output.leave_report(results, out, what)
     if args.json:
         print(json.dumps({"folder": str(out), "runs": [result.summary.to_json() for result in results]}))
     else:
         output.show_table(table)
-        print(f"results: {out}/ (report.html, table.md, table.csv, curves.svg, a folder for each run)")
+        drawn = "curves.svg, " if available() else ""
+        print(f"results: {out}/ (report.html, table.md, table.csv, {drawn}a folder for each run)")
+        if not drawn:
+            print("left out: curves.svg, which needs matplotlib: pip install 'fedssd[figures]'")
     return output.ended(results)
 
 

@@ -122,7 +122,7 @@ def interrupted(error: KeyboardInterrupt, folder: Path) -> KeyboardInterrupt:
 
 def leave_report(results: Sequence[Result], out: Path, title: str, paired: Table | None = None) -> None:
     """Write the page of these runs beside them, unless none has anything to show."""
-    from fedssd.reports.html import report
+    from fedssd.reports.page import report
     from fedssd.runs.folder import write_whole
 
     shown = [one for one in results if one.summary.accuracy is not None]

@@ -45,7 +45,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Read the runs, write the page and, if asked, the figures."""
-    from fedssd.reports.html import write_report
+    from fedssd.reports.page import write_report
     from fedssd.reports.plots import FORMATS, need_matplotlib, write_figures
     from fedssd.runs.archive import SUFFIX, runs_below
     from fedssd.runs.read import look

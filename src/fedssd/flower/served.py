@@ -18,7 +18,7 @@ from fedssd.errors import UserError
 from fedssd.flower.messages import NEVER, Reply
 from fedssd.flower.rehearsal import rehearse
 from fedssd.flower.strategy import Opened, Outcome
-from fedssd.reports.html import write_report
+from fedssd.reports.page import write_report
 from fedssd.runs.checkpoint import (
     Checkpoint,
     forget,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-from fedssd.reports import gains
-from fedssd.reports.statistics import Rival, pair, student_t
+from fedssd.reports.statistics import LEVEL, Rival, adjusted_by_holm, pair, student_t
 from fedssd.reports.table import Cell, Column, Table
 from fedssd.simulation.result import Result
 
@@ -46,6 +45,13 @@ MEASURES = (
     Measure("bytes_up", "up\nMB", 1, 1e-6, better=-1),
     Measure("bytes_down", "down\nMB", 1, 1e-6, better=-1),
 )
+
+GAIN = Column(
+    "gain over FedAvg, points\n[95 % interval], paired by seed",
+    ("gain_points", "gain_low", "gain_high", "gain_p", "gain_p_holm"),
+    left=True,
+)
+SURVIVES = "†"
 
 
 class Reached(NamedTuple):
@@ -230,7 +236,7 @@ def tabulate(results: Sequence[Result], baselines: Mapping[str, str] | None = No
     was reached.
     """
     comparison = by_method(results, baselines)
-    measured, gained = comparison.measures, gains.cells(comparison.gains, len(comparison.seeds))
+    measured, gained = comparison.measures, gain_cells(comparison.gains, len(comparison.seeds))
     best = {measure.key: outstanding(comparison, measure) for measure in measured}
 
     def line(row: Row) -> list[Cell]:
@@ -240,7 +246,7 @@ def tabulate(results: Sequence[Result], baselines: Mapping[str, str] | None = No
 
     columns = [Column(one.heading if one in measured else None, one.names) for one in MEASURES]
     names = [Column("method", ("method",), left=True), Column(names=("seeds",))]
-    columns = [*names, columns[0], *([gains.COLUMN] if gained else []), *columns[1:]]
+    columns = [*names, columns[0], *([GAIN] if gained else []), *columns[1:]]
     found = Table(columns, [line(row) for row in comparison.rows], remarks(comparison))
     if against == BASELINE:
         return found
@@ -256,7 +262,7 @@ def remarks(comparison: Comparison) -> list[str]:
         counts = ", ".join(f"{method} {number}" for method, number in comparison.dropped.items())
         lost.append(f"updates that did not go into the average: {counts}")
     lines = [_about_rounds(comparison)] if comparison.counts_rounds else []
-    lines += gains.remarks(comparison.gains, count)
+    lines += _about_gains(comparison.gains, count)
     if count < 2:
         return ["1 seed: no spread is known, so no value stands out", *lines, *lost]
     if any(outstanding(comparison, measure) for measure in comparison.measures):
@@ -280,3 +286,50 @@ def _numbers(row: Row, measure: Measure) -> tuple[Value, Value]:
         return row.mean(measure.key), row.std(measure.key)
     found = row.reached(measure.key)
     return (None, None) if found is None else (None if found.beyond else found.rounds, found.times)
+
+
+def gain_cells(gains: Mapping[str, Rival], seeds: int) -> dict[str, Cell]:
+    """What stands in the column, by method, in a table of so many seeds.
+
+    The values are the mean and the ends of its interval, in points, and its p-value alone and by Holm.
+    """
+    adjusted = adjusted_by_holm({name: gain.p_value for name, gain in gains.items()})
+
+    def cell(name: str, gain: Rival) -> Cell:
+        mean, half = fmean(gain.gains), gain.half_width
+        interval = "–" if half is None else f"{_signed(mean - half)}, {_signed(mean + half)}"
+        measured = f" ({len(gain.gains)}/{seeds})" if len(gain.gains) < seeds else ""
+        text = f"{_signed(mean)} [{interval}]{measured}{'' if half is None or gain.clear else ' not significant'}"
+        if half is None:
+            return Cell(text, (mean, None, None, None, None))
+        mark = f" {SURVIVES}" if len(gains) > 1 and _significant(adjusted[name]) else ""
+        return Cell(text + mark, (mean, mean - half, mean + half, gain.p_value, adjusted[name]))
+
+    return {name: cell(name, gain) for name, gain in gains.items()}
+
+
+def _signed(points: float) -> str:
+    return f"{round(points, 2) + 0.0:+.2f}"  # never −0
+
+
+def _significant(p_value: float) -> bool:
+    return p_value < 1 - LEVEL
+
+
+def _about_gains(gains: Mapping[str, Rival], seeds: int) -> list[str]:
+    """What a gain is, and which ones are more than chance."""
+    if not gains:
+        return []
+    lines = ["gain over FedAvg: points of final accuracy, 95 % interval (Student's t), paired by seed"]
+    if seeds < 2:
+        return [*lines, "one seed has no interval: whether a gain is more than chance is not known"]
+    measured = [gain for gain in gains.values() if gain.half_width is not None]
+    if len(measured) < len(gains):
+        lines.append("[–]: no interval, as fewer than two seeds are shared or all gain the same")
+    if not all(gain.clear for gain in measured):
+        lines.append("not significant: the 95 % interval holds zero")
+    if len(gains) > 1 and measured:
+        adjusted = adjusted_by_holm({name: gain.p_value for name, gain in gains.items()})
+        found = f"{SURVIVES}: still significant" if any(map(_significant, adjusted.values())) else "none is significant"
+        lines.append(f"{found} at 5 % when all {len(gains)} gains are tested together (Holm)")
+    return lines

@@ -1,99 +1,107 @@
-"""What the page shows, as plain data: means over seeds, matrices thinned to fit, provenance. No drawing here.
+"""report.html: one file that opens offline, with everything the runs in some folders have to show.
 
-Numbers are whole to keep the page small: accuracies in hundredths of a percent, shares by class in thousandths.
+Its numbers are whole to keep it small: accuracies in hundredths of a percent, shares by class in thousandths.
 """
 
 from __future__ import annotations
 
-import math
-import re
+import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
+from importlib import resources
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
 
 from fedssd.data.partition import label_distance
-from fedssd.reports.charts import NAMES, Curve, colours, global_accuracy, local_accuracy, over_seeds
+from fedssd.reports.charts import (
+    Series,
+    class_means,
+    curve_of,
+    global_accuracy,
+    local_accuracy,
+    series_of,
+    totals,
+    traffic,
+    train_seconds,
+)
 from fedssd.reports.comparison import percent, tabulate
-from fedssd.reports.grouping import OWN, Setting, halves_of, head_of, once_per_seed, pair_name
+from fedssd.reports.figures import BY_CLASS, DISTILLED, class_names, last_confusion, share_of
+from fedssd.reports.grouping import OWN, Setting, head_of, once_per_seed, settings
 from fedssd.reports.table import Table
-from fedssd.runs.read import RULE
-from fedssd.simulation.fields import Matrix, Vector
+from fedssd.runs.read import RULE, collect
+from fedssd.simulation.fields import Matrix
 from fedssd.simulation.result import Result, Round
 
 Content = dict[str, Any]
-FIGURES = {"weight": "weight", "active": "active", "ratio": "ratio"}
+LARGEST = 6_000_000  # bytes of a page
+THINNED = 64  # where a page is still too large with every so many rounds, nothing more can be left out
 NAMED = 6  # repeats named in a note
 LISTED = 3  # FedAvgs of which a note says to which lines they belong
-DRAWN = 8  # lines at first: more are mud
 VERSIONS = ("fedssd", "torch", "python", "engine", "device", "card", "commit")
+
+
+def write_report(
+    folders: Sequence[Path], file: Path, title: str = "fedssd report", paired: Table | None = None
+) -> Path:
+    """Read every run below the folders and write the page beside them, whole or not at all.
+
+    ``paired`` is a further table, seed by seed.
+    """
+    text = report(collect(folders), title, paired)
+    aside = file.with_name(file.name + ".part")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, file)
+    return file
+
+
+def report(records: Sequence[Result], title: str = "fedssd report", paired: Table | None = None) -> str:
+    """The page; where it would be too large, class-wise figures and matrices keep fewer rounds."""
+    found, every = settings(records), 1
+    text = _page(found, title, every, paired)
+    while len(text.encode()) > LARGEST and every < THINNED:
+        every *= 2
+        text = _page(found, title, every, paired)
+    return text
+
+
+def _page(found: Sequence[Setting], title: str, every: int, paired: Table | None) -> str:
+    shown = [setting_content(setting, every) for setting in found]
+    content = {"title": title, "every": every, "settings": shown, "paired": paired and table_content(paired)}
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    parts = {
+        "TITLE": escape(title),
+        "STYLE": _asset("page.css"),
+        "DATA": data.replace("<", "\\u003c"),  # no name in a run may end the element it stands in
+        "SCRIPT": _asset("page.js"),
+    }
+    page = _asset("page.html")
+    for name, part in parts.items():
+        before, after = page.split(f"<!--{name}-->", 1)
+        page = before + part + after
+    return page
+
+
+def _asset(name: str) -> str:
+    return (resources.files("fedssd.reports") / "page" / name).read_text(encoding="utf-8")
 
 
 def setting_content(setting: Setting, every: int = 1) -> Content:
     """One setting of the page; of class-wise figures and matrices only every so many rounds are kept."""
     records, repeats = once_per_seed(setting.records)
-    names = list(dict.fromkeys(record.summary.method for record in records))
-    lines = {name: [record for record in records if record.summary.method == name] for name in names}
-    leads = {name: pair for pair, name in _leaders(lines).items()}
-    drawn = _drawn_first(lines, list(leads))
-    ordered = [*drawn, *(name for name in names if name not in drawn)]  # no two of those drawn at first look alike
-    pairs = dict(zip(ordered, colours(ordered), strict=True))
-    shown = _shown_names(names)
-    first = records[0]
     return {
         "name": setting.name,
         "facts": facts(setting),
-        "classes": first.provenance.get("classes") or _numbered(first),
+        "classes": class_names(records[0]),
         "table": _comparison(records, repeats, setting),
-        "methods": [
-            {
-                "id": name,
-                "name": shown[name],
-                "drawn": name in drawn,
-                "leads": leads.get(name),
-                **line_content(pairs[name], lines[name], every),
-            }
-            for name in names
-        ],
+        "methods": [line_content(series, every) for series in series_of(setting)],
         "splits": _splits(records),
         "runs": [provenance(record) for record in records],
     }
-
-
-def _leaders(lines: Mapping[str, Sequence[Result]]) -> dict[str, str]:
-    """Of each pair of halves, such as FedSSD at several strengths, the line to look at: the plain, else the best."""
-    best = _best_first(lines)
-    pairs = {name: pair_name(halves_of(runs[0])) for name, runs in lines.items()}
-    return {
-        pair: pair if pair in lines else next(name for name in best if pairs[name] == pair)
-        for pair in dict.fromkeys(pairs.values())
-    }
-
-
-def _drawn_first(lines: Mapping[str, Sequence[Result]], leaders: Sequence[str]) -> list[str]:
-    """The lines to look at first: those that lead their pair, then the best of all."""
-    return [*leaders, *(name for name in _best_first(lines) if name not in leaders)][:DRAWN]
-
-
-def _best_first(lines: Mapping[str, Sequence[Result]]) -> list[str]:
-    def final(name: str) -> float:
-        return fmean(percent(record) for record in lines[name])
-
-    return sorted(lines, key=final, reverse=True)
-
-
-def _shown_names(names: Sequence[str]) -> dict[str, str]:
-    """How the page calls the lines: a method as its paper does, a user's class without its file where that does."""
-    short = {name: re.sub(r"[^+× ]*\.py:", "", name) for name in names}
-    found = {}
-    for name in names:
-        method, _, rest = name.partition(" ")
-        alone = method in NAMES and not rest.startswith("×")
-        unique = list(short.values()).count(short[name]) == 1
-        found[name] = f"{NAMES[method]} {rest}".strip() if alone else short[name] if unique else name
-    return found
 
 
 def facts(setting: Setting) -> list[list[str]]:
@@ -133,11 +141,6 @@ def _models(setting: Setting) -> str:
         for parameters, head in sorted(sizes)
     ]
     return "; ".join(words)
-
-
-def _numbered(record: Result) -> list[str]:
-    found = next((one.class_accuracy for one in record.rounds if one.class_accuracy), ())
-    return [str(number) for number in range(len(found))]
 
 
 def _comparison(records: Sequence[Result], repeats: Sequence[Result], setting: Setting) -> Content:
@@ -196,97 +199,70 @@ def _place(record: Result) -> str:
     return "/".join(record.folder.parts[-2:]) if record.folder else ""
 
 
-def line_content(pair: tuple[str, str], records: Sequence[Result], every: int) -> Content:
+def line_content(series: Series, every: int) -> Content:
     """A line: its curves as means over seeds, and what one seed shows in detail."""
+    records = series.records
     content: Content = {
-        "light": pair[0],
-        "dark": pair[1],
+        "id": series.id,
+        "name": series.name,
+        "drawn": series.drawn,
+        "leads": series.leads,
+        "light": series.light,
+        "dark": series.dark,
         "seeds": [record.summary.seed for record in records],
         "global": _curve(records, global_accuracy),
         "local": _curve(records, local_accuracy),
-        "bytes": _cumulative(records, lambda one: one.bytes_up + one.bytes_down),
-        "seconds": _cumulative(records, _train_seconds, 3),
+        "bytes": [round(total) for total in totals(records, traffic).values()],
+        "seconds": [round(total, 3) for total in totals(records, train_seconds).values()],
         "classes": _by_class(records, every),
-        "credibility": _credibility(records, every),
+        "credibility": _credibility(records[0], every),
         "distilled": _distilled(records),
-        "confusion": _confusion(records),
+        "confusion": _confusion(records[0]),
         "recipe": records[0].recipe.to_toml(),
     }
-    return {key: value for key, value in content.items() if value is not None}
+    return {key: value for key, value in content.items() if value is not None or key == "leads"}
 
 
 def _curve(records: Sequence[Result], measure: Callable[[Round], float | None]) -> Content | None:
-    found: list[Curve] = over_seeds(records, measure)
-    if not found:
+    found = curve_of(records, measure)
+    if found is None:
         return None
-    (curve,) = found
-    return {
-        "rounds": list(curve.rounds),
-        "mean": [round(100 * value) for value in curve.mean],
-        "std": [round(100 * value) for value in curve.spread],
-    }
+    mean, std = ([round(100 * value) for value in values] for values in (found.mean, found.spread))
+    return {"rounds": list(found.rounds), "mean": mean, "std": std}
 
 
-def _train_seconds(one: Round) -> float:
-    """What training took; evaluating the clients' models is our curiosity, not the method's cost."""
-    return sum(value for name, value in one.seconds.items() if name != "evaluate")
-
-
-def _cumulative(records: Sequence[Result], measure: Callable[[Round], float], digits: int = 0) -> list[float]:
-    """The running total after each evaluated round, as the mean over seeds."""
-    by_round: dict[int, list[float]] = {}
-    for record in records:
-        total = 0.0
-        for one in record.rounds:
-            total += measure(one)
-            if one.accuracy is not None:
-                by_round.setdefault(one.number, []).append(total)
-    means = [fmean(by_round[number]) for number in sorted(by_round)]
-    return [round(mean, digits) if digits else round(mean) for mean in means]
-
-
-def _kept(rounds: Sequence[int], every: int) -> list[int]:
+def _kept(rounds: Iterable[int], every: int) -> list[int]:
     """Every so many rounds, the first and the last always."""
-    return [number for place, number in enumerate(rounds) if place % every == 0 or place == len(rounds) - 1]
+    known = sorted(rounds)
+    return [number for place, number in enumerate(known) if place % every == 0 or place == len(known) - 1]
 
 
 def _by_class(records: Sequence[Result], every: int) -> Content | None:
     """Accuracy by class over the rounds: global and mean local over the seeds, client 0 of the first seed."""
-    shares = {
-        "global": [_shares(record, lambda one: one.class_accuracy) for record in records],
-        "local": [_shares(record, lambda one: one.local_class_accuracy) for record in records],
-        "client0": [_shares(records[0], lambda one: one.client_0_class_accuracy)],
+    found = {
+        name: class_means(records[:1] if name == "client0" else records, measure)
+        for name, measure in zip(("global", "local", "client0"), BY_CLASS.values(), strict=True)
     }
-    rounds = _kept(sorted(set().union(*shares["global"])), every)
+    rounds = _kept(found["global"], every)
     if not rounds:
         return None
-    found = {name: _class_means(per_seed, rounds) for name, per_seed in shares.items()}
-    return {"rounds": rounds, **{name: rows for name, rows in found.items() if rows is not None}}
+    whole = {name: means for name, means in found.items() if means.keys() >= set(rounds)}
+    return {"rounds": rounds} | {name: [_thousandths(means[n]) for n in rounds] for name, means in whole.items()}
 
 
-def _shares(record: Result, measure: Callable[[Round], Vector]) -> dict[int, Vector]:
-    return {one.number: measure(one) for one in record.rounds if measure(one)}
+def _thousandths(values: Sequence[float]) -> list[int]:
+    return [round(1000 * value) for value in values]
 
 
-def _class_means(per_seed: Sequence[Mapping[int, Sequence[float]]], rounds: Sequence[int]) -> list[list[int]] | None:
-    rows = []
-    for number in rounds:
-        found = [shares[number] for shares in per_seed if number in shares]
-        if not found:
-            return None
-        rows.append([round(1000 * fmean(values)) for values in zip(*found, strict=True)])
-    return rows
-
-
-def _credibility(records: Sequence[Result], every: int) -> Content | None:
+def _credibility(record: Result, every: int) -> Content | None:
     """The matrices of the first seed, or their diagonals where only those were recorded; in percent."""
-    sent = {one.number: one.credibility for one in records[0].rounds if one.credibility}
+    sent = {one.number: one.credibility for one in record.rounds if one.credibility}
     if not sent:
         return None
-    rounds = _kept(sorted(sent), every)
+    rounds = _kept(sent, every)
     flat = [[round(100 * value) for value in _flat(sent[number])] for number in rounds]
     whole = isinstance(sent[rounds[0]][0], tuple)
-    return {"rounds": rounds, "seed": records[0].summary.seed, "whole": whole, "values": flat}
+    return {"rounds": rounds, "seed": record.summary.seed, "whole": whole, "values": flat}
 
 
 def _flat(matrix: Iterable[Any]) -> list[float]:
@@ -295,28 +271,22 @@ def _flat(matrix: Iterable[Any]) -> list[float]:
 
 def _distilled(records: Sequence[Result]) -> Content | None:
     """Mean M / M_max, share of M > 0 and penalty over cross-entropy, as means over the seeds."""
-    content: Content = {}
-    for name in FIGURES:
-        by_round: dict[int, list[float]] = {}
-        for record in records:
-            for one in record.rounds:
-                value = one.distillation.get(name, math.nan)
-                if math.isfinite(value):
-                    by_round.setdefault(one.number, []).append(value)
-        if by_round:
-            rounds = sorted(by_round)
-            content[name] = {"rounds": rounds, "mean": [float(f"{fmean(by_round[r]):.4g}") for r in rounds]}
+    found = {key: curve_of(records, share_of(key)) for key in DISTILLED}
+    content: Content = {
+        key: {"rounds": list(curve.rounds), "mean": [float(f"{mean:.4g}") for mean in curve.mean]}
+        for key, curve in found.items()
+        if curve
+    }
     return content or None
 
 
-def _confusion(records: Sequence[Result]) -> Content | None:
-    """Matrices of the first seed's last rounds: what the clients were sent, and what they made of it."""
-    found = {one.number: one for one in records[0].rounds if one.confusion}
-    if not found:
+def _confusion(record: Result) -> Content | None:
+    """Matrices of the last rounds: what the clients were sent, and what they made of it."""
+    found = last_confusion(record)
+    if found is None:
         return None
-    last = found[max(found)]
-    before = found.get(last.number - 1)
-    content: Content = {"round": last.number, "seed": records[0].summary.seed, "after": _rows(last.confusion)}
+    before, last = found
+    content: Content = {"round": last.number, "seed": record.summary.seed, "after": _rows(last.confusion)}
     content["local"] = {str(client): _rows(matrix) for client, matrix in last.client_confusion.items()}
     return content | ({"before": _rows(before.confusion)} if before else {})
 

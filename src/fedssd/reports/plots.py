@@ -1,67 +1,101 @@
-"""The page's figures as PNG and PDF, sized for a column of a paper; matplotlib is imported here and nowhere else."""
+"""Charts as SVG, PNG and PDF by matplotlib, which is imported here and nowhere else, when something is drawn."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError, perhaps
-from fedssd.reports.charts import Curve, worth_seeing
+from fedssd.reports.charts import Chart, Line, Matrix, Panel, series_of
+from fedssd.reports.figures import FIGURES, SHOWN
 from fedssd.reports.grouping import settings
-from fedssd.reports.page import Content, setting_content
+from fedssd.reports.line_names import at_the_ends, below, move_apart
 from fedssd.runs.read import collect
 from fedssd.simulation.result import Result
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMN = 3.4  # inches
-SAMPLE, LETTER, ROW = 0.4, 0.055, 0.15  # inches of a name: the line before it, each letter, its row
+COLUMN, WIDE = 3.4, 9.2  # inches: a column of a paper, a page of text on a screen
+FEW = 12  # classes whose names and numbers have room
 FORMATS = ("png", "pdf")
-DASHES, MARKERS = ("-", "--", ":", "-."), ("o", "x", "^", "s")
-STYLE = {
+TAIL = re.compile(r"(\.\d\d)\d+")  # of a place on the page: what nobody sees, and differs between machines
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2.5)), ":", "-.")
+MARKERS = ("o", "x", "^", "s")
+QUIET, RULE = "#5b6472", "#e3e6eb"
+STYLE: dict[str, Any] = {
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
+    "axes.edgecolor": "#9aa3af",
+    "axes.axisbelow": True,
     "lines.linewidth": 1.1,
     "legend.frameon": False,
     "legend.fontsize": 7,
     "pdf.fonttype": 42,  # letters stay letters, as publishers ask
     "savefig.dpi": 300,
+    "svg.hashsalt": "fedssd",  # the same bytes every time
+}
+ON_A_PAGE: dict[str, Any] = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "ytick.left": False,
+    "lines.linewidth": 1.4,
+    "legend.fontsize": 9.5,
+    "text.color": "#1f2430",
+    "axes.labelcolor": QUIET,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
 }
 
 
-def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Every figure the runs have data for, below ``out``, a folder for each setting where there are several."""
+def available() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def need_matplotlib() -> None:
+    """One line where it is missing."""
+    if not available():
+        raise UserError("figures need matplotlib: pip install 'fedssd[figures]'")
+
+
+def styled(more: Mapping[str, Any] = MappingProxyType({})) -> AbstractContextManager[None]:
+    """matplotlib with our style, and one line where it is missing."""
     need_matplotlib()
     import matplotlib
 
-    found = [_distinct(setting_content(setting)) for setting in settings(collect(folders))]
-    written: list[Path] = []
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        for content in found:
-            place = out if len(found) == 1 else out / _plain(content["name"])
-            place.mkdir(parents=True, exist_ok=True)
-            for name, draw in FIGURES.items():
-                figure = draw(content)
-                if figure is not None:
-                    written += _save(figure, place / name)
-    return written
+    style: Any = {**STYLE, **more}
+    return matplotlib.rc_context(style)
 
 
-SHOWN = {
-    "accuracy": "curves-global",
-    "forgetting": "forgetting",
-    "classes": "classes",
-    "confusion": "confusion",
-    "credibility": "credibility",
-    "partition": "split",
-}
+def svg(chart: Chart) -> str:
+    """The chart on a page of text, the same bytes every time."""
+    file = io.StringIO()
+    with styled(ON_A_PAGE):
+        figure = on_a_page(chart)
+        about = {"Title": chart.title, "Date": None, "Creator": None}
+        figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.12, metadata=about)
+    text = re.sub(r'\b(d|x|y)="[^"]*"', lambda one: TAIL.sub(r"\1", one[0]), file.getvalue())
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 def draw(results: Sequence[Result], what: str, file: Path | None = None) -> Figure:
@@ -69,43 +103,47 @@ def draw(results: Sequence[Result], what: str, file: Path | None = None) -> Figu
     if what not in SHOWN:
         raise UserError(f"plot expects one of {', '.join(SHOWN)}, got {what!r}{perhaps(what, list(SHOWN))}")
     need_matplotlib()
-    import matplotlib
-
     if not results:
         raise UserError("plot expects at least one result, got none")
     found = settings(results)
     if len(found) > 1:
         tasks = "; ".join(setting.name for setting in found)
         raise UserError(f"plot expects runs of one task, got {len(found)}: {tasks}")
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = FIGURES[SHOWN[what]](_distinct(setting_content(found[0])))
-        if figure is None:
-            raise UserError(f"these runs recorded nothing that {what} could be drawn from")
+    chart = FIGURES[SHOWN[what]](series_of(found[0]))
+    if chart is None:
+        raise UserError(f"these runs recorded nothing that {what} could be drawn from")
+    with styled():
+        figure = in_a_column(chart)
         if file is not None:
-            figure.savefig(file, bbox_inches="tight")
+            figure.savefig(file, bbox_inches="tight", metadata=undated(file.suffix))
     return figure
 
 
-def _distinct(content: Content) -> Content:
-    """Of lines that share a colour, as there are not colours enough for all, the second is dashed, the third dotted."""
-    before = Counter[str]()
-    methods = []
-    for method in content["methods"]:
-        methods.append({**method, "style": before[method["light"]] % len(DASHES)})
-        before[method["light"]] += 1
-    return {**content, "methods": methods}
+def write_figures(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Every figure the runs have data for, below ``out``, a folder for each setting where there are several."""
+    found = settings(collect(folders))
+    written: list[Path] = []
+    with styled():
+        for setting in found:
+            place = out if len(found) == 1 else out / _plain(setting.name)
+            place.mkdir(parents=True, exist_ok=True)
+            series = series_of(setting)
+            for name, describe in FIGURES.items():
+                chart = describe(series)
+                if chart is not None:
+                    written += _save(in_a_column(chart), place / name)
+    return written
 
 
-def need_matplotlib() -> None:
-    """One line where it is missing."""
-    if find_spec("matplotlib") is None:
-        raise UserError("figures need matplotlib: pip install 'fedssd[figures]'")
+def undated(suffix: str) -> dict[str, None] | None:
+    """What a file would say of the day it was made on: nothing."""
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:
     files = [path.with_name(f"{path.name}.{kind}") for kind in FORMATS]
     for file in files:
-        figure.savefig(file, bbox_inches="tight", pad_inches=0.02)
+        figure.savefig(file, bbox_inches="tight", pad_inches=0.02, metadata=undated(file.suffix))
     return files
 
 
@@ -113,242 +151,151 @@ def _plain(name: str) -> str:
     return "".join(c if c.isalnum() or c in ".-" else "-" for c in name.replace(", ", "_"))
 
 
-def _sheet(rows: int = 1, columns: int = 1, height: float = 2.2, **options: Any) -> tuple[Figure, Any]:
+def in_a_column(chart: Chart) -> Figure:
+    """Panels below each other and names below them all, for the column of a paper; its caption is the title."""
     from matplotlib.figure import Figure
 
+    count = len(chart.panels)
+    square = bool(chart.panels[0].matrix and chart.panels[0].matrix.names)
+    across = 2 if square and count > 1 else 1
+    down = -(-count // across)
+    height = (3.0 if square else 2.2) if count == 1 else 1.75 * down if square else 1.2 * down + 0.3
     figure = Figure(figsize=(COLUMN, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+    grid = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    named: dict[str, Artist] = {}
+    for axes, panel in zip(grid, chart.panels, strict=False):
+        _panel(axes, panel)
+        axes.set_title(panel.title, fontsize=7)
+        lines, names = axes.get_legend_handles_labels()
+        named |= dict(zip(names, lines, strict=True))
+    _scales(figure, grid[:count], chart.panels)
+    if named:
+        below(figure, list(named), list(named.values()))
+    return figure
 
 
-def _curves(key: str, title: str) -> Callable[[Content], Figure | None]:
-    def draw(content: Content) -> Figure | None:
-        methods = [method for method in content["methods"] if key in method]
-        if not methods:
-            return None
-        figure, ((axes,),) = _sheet()
-        for method in methods:
-            rounds, mean, std = (method[key][part] for part in ("rounds", "mean", "std"))
-            percent, spread = [v / 100 for v in mean], [v / 100 for v in std]
-            axes.plot(rounds, percent, **_line(method))
-            low, high = ([m + sign * s for m, s in zip(percent, spread, strict=True)] for sign in (-1, 1))
-            axes.fill_between(rounds, low, high, color=method["light"], alpha=0.12, linewidth=0)
-        _begin_above_the_start(axes, methods, key)
-        return _labelled(figure, axes, "round", title)
+def on_a_page(chart: Chart) -> Figure:
+    """Panels side by side below title and note, on a page of text; names at the ends of lines."""
+    from matplotlib.figure import Figure
 
-    return draw
+    count = len(chart.panels)
+    across = min(max(count, 1), chart.columns)
+    down = -(-max(count, 1) // across)
+    head = 0.4 + 0.2 * len(chart.note.splitlines())
+    size = WIDE * min(1, 0.3 + 0.35 * across), head + 3.0 * down
+    figure = Figure(figsize=size, layout="constrained")
+    room = {"w_pad": 0.08, "h_pad": 0.08, "wspace": 0.02, "hspace": 0.02}
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - head / size[1]), **room)  # type: ignore[union-attr,call-arg]
+    grid = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    ends = []
+    for axes, panel in zip(grid, chart.panels, strict=False):
+        _panel(axes, panel)
+        axes.set_title(panel.title, pad=22 if panel.note else None)
+        if panel.note:
+            axes.annotate(panel.note, (0, 1), (0, 8), "axes fraction", "offset points", fontsize="small", color=QUIET)
+        if panel.lines and not panel.lines[0].joined:
+            axes.legend(loc="lower right", markerscale=2)
+        elif panel.lines:
+            ends.append((axes, at_the_ends(axes, panel.lines)))
+    _scales(figure, grid[:count], chart.panels)
+    figure.text(0.1 / size[0], 1 - 0.1 / size[1], chart.title, va="top", fontsize=13, fontweight="bold")
+    figure.text(0.1 / size[0], 1 - 0.37 / size[1], chart.note, va="top", color=QUIET, linespacing=1.4)
+    figure.draw_without_rendering()  # now it is known how high the panels are
+    figure.set_layout_engine("none")
+    for axes, names in ends:
+        move_apart(axes, names)
+    return figure
 
 
-def _begin_above_the_start(axes: Axes, methods: Sequence[Content], key: str) -> None:
-    """The first rounds may begin below the picture, as on the page: what comes after them would else be one line."""
-    found = ((method["id"], *(method[key][part] for part in ("rounds", "mean", "std"))) for method in methods)
-    axes.set_ylim(
-        worth_seeing(
-            [
-                Curve(name, tuple(rounds), *(tuple(v / 100 for v in values) for values in (mean, std)))
-                for name, rounds, mean, std in found
-            ]
+def _panel(axes: Axes, panel: Panel) -> None:
+    if panel.matrix:
+        _matrix(axes, panel)
+    else:
+        for line in sorted(panel.lines, key=lambda one: one.bold):  # the bold one on top
+            _line(axes, line, len(panel.lines))
+        _view(axes, panel)
+    axes.set_xlabel(panel.across)
+    axes.set_ylabel(panel.up)
+
+
+def _line(axes: Axes, line: Line, count: int) -> None:
+    look: dict[str, Any] = {"color": line.colour, "label": line.name}
+    if line.dots and not line.joined:
+        hollow = MARKERS[line.dash] == "x"
+        axes.scatter(
+            line.x, line.y, s=5 if not hollow else 8, linewidths=0.7 * hollow, marker=MARKERS[line.dash], **look
         )
-    )
+        return
+    look |= {"linestyle": DASHES[line.dash], "marker": "o" if line.dots else "", "markersize": 3.5}
+    look |= {"linewidth": 2.2} if line.bold else {}
+    axes.plot(line.x, line.y, **look)
+    if line.spread:
+        low, high = ([y + sign * s for y, s in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
+        axes.fill_between(line.x, low, high, color=line.colour, alpha=0.16 if count <= 3 else 0.09, linewidth=0)
 
 
-def _labelled(figure: Figure, axes: Axes, x: str, y: str) -> Figure:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    return _named(figure, axes)
-
-
-def _named(figure: Figure, axes: Axes) -> Figure:
-    """The lines' names below the picture, which grows by their rows, in as many columns as fit."""
-    lines, names = axes.get_legend_handles_labels()
-    columns = next(count for count in range(min(4, len(names)), 0, -1) if count == 1 or _width(names, count) <= COLUMN)
-    figure.set_figheight(figure.get_figheight() + ROW * -(-len(names) // columns))
-    figure.legend(lines, names, loc="outside lower center", ncols=columns, handlelength=1.6, columnspacing=1.2)
-    return figure
-
-
-def _width(names: Sequence[str], columns: int) -> float:
-    """Inches that so many columns of names take, filled one after another."""
-    rows = -(-len(names) // columns)
-    chunks = (names[first : first + rows] for first in range(0, len(names), rows))
-    return sum(SAMPLE + LETTER * max(map(len, chunk)) for chunk in chunks)
-
-
-def _forgetting(content: Content) -> Figure | None:
-    methods = [method for method in content["methods"] if "local" in method]
-    if not methods:
-        return None
-    figure, ((axes,),) = _sheet()
-    for method in methods:
-        pairs = _local_and_global(method).values()
-        local, ours = [local / 100 for local, _ in pairs], [reached / 100 for _, reached in pairs]
-        look = {"color": method["light"], "marker": MARKERS[method["style"]], "label": method["name"]}
-        axes.scatter(local, ours, s=5, linewidths=0.7 if method["style"] else 0, **look)
-    low = max(axes.get_xlim()[0], axes.get_ylim()[0])
-    high = min(axes.get_xlim()[1], axes.get_ylim()[1])
-    if high > low:
-        axes.plot([low, high], [low, high], color="0.6", linestyle=":", linewidth=0.8)
-    return _labelled(figure, axes, "mean local accuracy, %", "global accuracy, %")
-
-
-def _local_and_global(method: Content) -> dict[int, tuple[float, float]]:
-    """Mean local and global accuracy, by those rounds in which both were measured."""
-    reached = dict(zip(method["global"]["rounds"], method["global"]["mean"], strict=True))
-    local = zip(method["local"]["rounds"], method["local"]["mean"], strict=True)
-    return {number: (value, reached[number]) for number, value in local}
-
-
-def _gap(content: Content) -> Figure | None:
-    methods = [method for method in content["methods"] if "local" in method]
-    if not methods:
-        return None
-    figure, ((axes,),) = _sheet()
-    for method in methods:
-        gaps = {number: (reached - local) / 100 for number, (local, reached) in _local_and_global(method).items()}
-        axes.plot(list(gaps), list(gaps.values()), **_line(method))
-    return _labelled(figure, axes, "round", "global less local, points")
-
-
-def _last(content: Content, key: str) -> Content | None:
-    """FedSSD where it has this, else the last method that does."""
-    having: list[Content] = [method for method in content["methods"] if key in method]
-    return _leading(having, "fedssd") or (having[-1] if having else None)
-
-
-def _leading(methods: Sequence[Content], name: str) -> Content | None:
-    """Of a method's lines, such as FedSSD at several strengths, the one to look at first."""
-    return next((method for method in methods if name in (method["leads"], method["id"])), None)
-
-
-def _line(method: Content) -> dict[str, Any]:
-    """How a line is drawn, and its name."""
-    return {"color": method["light"], "linestyle": DASHES[method["style"]], "label": method["name"]}
-
-
-def _classes(content: Content) -> Figure | None:
-    method = _last(content, "classes")
-    if method is None:
-        return None
-    kinds = {"global": "global", "local": "clients, mean", "client0": "client 0"}
-    shown = [kind for kind in kinds if kind in method["classes"]]
-    figure, axes = _sheet(len(shown), 1, height=1.15 * len(shown) + 0.3, sharex=True)
-    rounds = method["classes"]["rounds"]
-    for kind, (one,) in zip(shown, axes, strict=True):
-        values = [[row[k] / 10 for row in method["classes"][kind]] for k in range(len(content["classes"]))]
-        edges = (rounds[0] - 0.5, rounds[-1] + 0.5, len(values) - 0.5, -0.5)
-        image = one.imshow(values, aspect="auto", cmap="Blues", vmin=0, vmax=100, extent=edges, interpolation="nearest")
-        one.set_ylabel(f"{kinds[kind]}\nclass")
-        _whole_ticks(one)
-    axes[-1][0].set_xlabel(f"round ({method['name']})")
-    figure.colorbar(image, ax=axes.ravel().tolist(), label="accuracy, %")
-    return figure
-
-
-def _whole_ticks(axes: Axes) -> None:
+def _view(axes: Axes, panel: Panel) -> None:
+    """What of the values is seen, and by which scale."""
     from matplotlib.ticker import MaxNLocator
 
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+    if panel.straight is not None:
+        if math.isfinite(panel.straight):
+            axes.set_yscale("symlog", linthresh=panel.straight)
+        axes.axhline(0, color=QUIET, linewidth=0.9, zorder=1)
+    if panel.low is not None:
+        axes.set_ylim(panel.low, panel.high)
+    if panel.across == "round":
+        rounds = [number for line in panel.lines for number in line.x]
+        axes.set_xlim(min(rounds), max(*rounds, min(rounds) + 1))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=6, steps=[1, 2, 5, 10]))
+    if panel.diagonal:
+        low = max(axes.get_xlim()[0], axes.get_ylim()[0])
+        high = min(axes.get_xlim()[1], axes.get_ylim()[1])
+        if high > low:
+            axes.plot([low, high], [low, high], color="0.6", linestyle=":", linewidth=0.8)
 
 
-def _matrix(axes: Axes, values: Sequence[Sequence[float]], names: Sequence[str], title: str) -> None:
-    axes.imshow(values, cmap="Blues", vmin=0, vmax=100)
-    if len(names) <= 12:
-        for row, numbers in enumerate(values):
-            for column, number in enumerate(numbers):
-                if number >= 0.5:
-                    ink = "white" if number > 55 else "black"
-                    axes.text(column, row, f"{number:.0f}", ha="center", va="center", fontsize=5, color=ink)
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
-        axes.set_yticks(range(len(names)), names, fontsize=6)
-    axes.set_title(title, fontsize=7)
+def _matrix(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    matrix = panel.matrix
+    assert matrix is not None  # the caller looked
+    down, across = len(matrix.values), len(matrix.values[0])
+    edges = (matrix.first - 0.5, matrix.first + across - 0.5, down - 0.5, -0.5)
+    square = "equal" if matrix.names else "auto"
+    look: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": matrix.full, "aspect": square, "interpolation": "none"}
+    axes.imshow(matrix.values, extent=edges, **look)
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(True)
+    if not matrix.names:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    elif len(matrix.names) <= FEW:
+        _numbered(axes, matrix)
 
 
-def _credibility(content: Content) -> Figure | None:
-    method = _last(content, "credibility")
-    if method is None or not method["credibility"]["whole"]:
-        return None
-    found, count = method["credibility"], len(content["classes"])
-    flat = found["values"][-1]
-    figure, ((axes,),) = _sheet(height=3.0)
-    rows = [flat[row * count : (row + 1) * count] for row in range(count)]
-    _matrix(axes, rows, content["classes"], f"{method['name']}, sent in round {found['rounds'][-1]}, %")
-    axes.set_xlabel("called")
-    axes.set_ylabel("class")
-    return figure
+def _numbered(axes: Axes, matrix: Matrix) -> None:
+    """The names of the classes, and in every cell its value."""
+    for row, numbers in enumerate(matrix.values):
+        for column, number in enumerate(numbers):
+            if number > 0.5:
+                ink = "white" if number > 0.55 * matrix.full else "black"
+                axes.text(column, row, f"{number:.0f}", ha="center", va="center", fontsize="x-small", color=ink)
+    upright = 0 if max(map(len, matrix.names)) <= 2 else 90
+    axes.set_xticks(range(len(matrix.names)), matrix.names, rotation=upright, fontsize="small")
+    axes.set_yticks(range(len(matrix.names)), matrix.names, fontsize="small")
 
 
-def _distilled(content: Content) -> Figure | None:
-    titles = {"weight": "mean $M/M_{max}$", "active": "share of $M>0$", "ratio": "penalty / CE"}
-    methods = [method for method in content["methods"] if "distilled" in method]
-    shown = [name for name in titles if any(name in method["distilled"] for method in methods)]
-    if not shown:
-        return None
-    figure, axes = _sheet(len(shown), 1, height=1.2 * len(shown) + 0.3, sharex=True)
-    for name, (one,) in zip(shown, axes, strict=True):
-        for method in methods:
-            if name in method["distilled"]:
-                line = method["distilled"][name]
-                one.plot(line["rounds"], line["mean"], **_line(method))
-        one.set_ylabel(titles[name])
-    axes[-1][0].set_xlabel("round")
-    return _named(figure, axes[-1][0])  # the last panel has every method with a teacher
-
-
-def _split(content: Content) -> Figure | None:
-    if not content["splits"]:
-        return None
-    counts = content["splits"][0]["counts"]
-    figure, ((axes,),) = _sheet(height=2.4)
-    values = [[client[k] for client in counts] for k in range(len(content["classes"]))]
-    image = axes.imshow(values, aspect="auto", cmap="Blues", interpolation="nearest")
-    _whole_ticks(axes)
-    axes.set_xlabel("client")
-    axes.set_ylabel("class")
-    figure.colorbar(image, ax=axes, label="training samples")
-    return figure
-
-
-def _confusion(content: Content) -> Figure | None:
-    having = [method for method in content["methods"] if method.get("confusion", {}).get("local")]
-    chosen = [method for name in ("fedavg", "fedssd") if (method := _leading(having, name))] or having[:2]
-    if not chosen:
-        return None
-    clients = list(chosen[0]["confusion"]["local"])
-    client = "8" if "8" in clients else clients[0]  # the client the paper shows
-    figure, axes = _sheet(len(chosen), 2, height=1.75 * len(chosen))
-    for method, (before, after) in zip(chosen, axes, strict=True):
-        found = method["confusion"]
-        _matrix(before, _percent(found.get("before", found["after"])), content["classes"], f"{method['name']}, global")
-        _matrix(after, _percent(found["local"][client]), content["classes"], f"{method['name']}, client {client} after")
-    return figure
-
-
-def _percent(counts: Sequence[Sequence[int]]) -> list[list[float]]:
-    return [[100 * value / max(sum(row), 1) for value in row] for row in counts]
-
-
-def _cost(key: str, scale: float, title: str) -> Callable[[Content], Figure | None]:
-    def draw(content: Content) -> Figure | None:
-        figure, ((axes,),) = _sheet()
-        for method in content["methods"]:
-            cost, percent = [v * scale for v in method[key]], [v / 100 for v in method["global"]["mean"]]
-            axes.plot(cost, percent, **_line(method))
-        _begin_above_the_start(axes, content["methods"], "global")
-        return _labelled(figure, axes, title, "global accuracy, %")
-
-    return draw
-
-
-FIGURES: dict[str, Callable[[Content], Figure | None]] = {
-    "curves-global": _curves("global", "global accuracy, %"),
-    "curves-local": _curves("local", "mean local accuracy, %"),
-    "forgetting": _forgetting,
-    "gap": _gap,
-    "classes": _classes,
-    "credibility": _credibility,
-    "distilled": _distilled,
-    "split": _split,
-    "confusion": _confusion,
-    "cost-bytes": _cost("bytes", 1e-6, "megabytes, up and down"),
-    "cost-seconds": _cost("seconds", 1.0, "seconds"),
-}
+def _scales(figure: Figure, grid: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    """What the shades of matrices say: once where all have one scale; numbers in the cells say it themselves."""
+    shaded = [(axes, one.matrix) for axes, one in zip(grid, panels, strict=False) if one.matrix]
+    shaded = [(axes, one) for axes, one in shaded if not 0 < len(one.names) <= FEW]
+    alike = len({(one.full, one.unit) for _, one in shaded}) == 1
+    groups = [[axes for axes, _ in shaded]] if alike else [[axes] for axes, _ in shaded]
+    for group, (_, matrix) in zip(groups, shaded, strict=False):
+        unit = "training samples" if matrix.unit == "samples" else f"accuracy, {matrix.unit}"
+        bar = figure.colorbar(group[0].images[0], ax=group, label=unit, pad=0.02)
+        bar.outline.set_visible(False)

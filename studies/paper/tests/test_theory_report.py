@@ -1,14 +1,12 @@
-"""What is said and drawn of the rounds that were measured."""
+"""What is said of the rounds that were measured."""
 
 from __future__ import annotations
 
 import math
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 from studies.paper.tests.toy import toy_round
-from studies.paper.theory.figure import promise_figure, stretch
 from studies.paper.theory.measure import Participant, RoundMeasure
 from studies.paper.theory.report import as_markdown, run_facts, run_lines
 
@@ -43,19 +41,3 @@ def test_a_run_for_a_page() -> None:
     one = Participant(0, 1.0, 0.1, 0.0, 1.0, 3.0, -1.0, 2.0)
     kind = as_markdown([RoundMeasure(1, 1.0, 1.0, (one,), 1.0, 0.1)], 0.01, 2.0, "kind")
     assert "Without the terms of sampling (S = inf), another M_max: in round 1" in kind  # S = 2 forbids it
-
-
-@pytest.mark.parametrize("m_max", [0.01, 1.0, 30.0])
-def test_the_figure_is_well_formed_and_draws_what_there_is(m_max: float) -> None:
-    """At M_max = 0.01 condition 2 fails in both forms, and only the observed decrease is left."""
-    root = ElementTree.fromstring(promise_figure([toy_round()] * 3, m_max, 10.0, "a < b"))
-    words = [element.text for element in root.iter() if element.tag.endswith("text")]
-    assert words.count("observed") == 1
-    assert words.count("as printed") == 1  # μ + L_m there always is
-    assert words.count("promised, as printed") == (0 if 2 * m_max <= 2 else 1)
-    assert any(str(text).startswith("nothing is promised") for text in words) == (m_max == 0.01)
-    assert "nan" not in ElementTree.tostring(root, encoding="unicode")
-
-
-def test_the_signed_scale_keeps_the_sign_and_the_powers_of_ten() -> None:
-    assert [stretch(v, 0.1) for v in (-10, -0.1, 0, 0.05, 1)] == pytest.approx([-3, -1, 0, 0.5, 2])

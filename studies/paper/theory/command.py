@@ -83,5 +83,4 @@ def _write(out: Path, found: Replay, m_max: float, clients: float) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     (out / "theory.json").write_text(f"{text}\n", encoding="utf-8")
     (out / "theory.md").write_text(as_markdown(found.rounds, m_max, clients, setting), encoding="utf-8")
-    name = next(name for name in figures.FIGURES if name.startswith("theory"))
-    figures.draw(name, content, out).replace(out / "theory.svg")
+    figures.draw("theory", content, out)
