@@ -14,9 +14,9 @@ from typing import Any
 
 from fedssd.recipe.keys import KEYS
 from fedssd.recipe.values import toml_value
-from fedssd.reports.markdown import table
 from fedssd.reports.methods import as_markdown, catalogue, traffic_as_markdown
 from fedssd.reports.statistics import paired
+from fedssd.reports.table import ruled
 from fedssd.runs.archive import SUFFIX
 from fedssd.runs.read import read_run
 
@@ -39,7 +39,7 @@ def keys() -> str:
         title = PAGES.get(one.see.partition("#")[0], one.see.partition("#")[2].replace("-", " ").capitalize())
         more = f": [{title}]({one.see})" if one.see else ""
         rows.append([f"`{name}`", f"`{toml_value(one.default)}`", f"{one.help}{more}"])
-    return table(("key", "default", "meaning"), rows, left=3)
+    return ruled(("key", "default", "meaning"), rows, [True] * 3)
 
 
 def kernels() -> str:
@@ -54,7 +54,7 @@ def kernels() -> str:
     ]
     about = f"mean difference {found.mean:+.2f} points, 95 % interval {found.low:+.2f} … {found.high:+.2f}"
     heads = ("seed", "kernels on %", "kernels off %", "difference")
-    return f"{table(heads, rows, left=0)}\n{about}; FedSSD after 100 rounds.\n"
+    return f"{ruled(heads, rows, [False] * 4)}\n{about}; FedSSD after 100 rounds.\n"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -12,7 +12,6 @@ from browser import PROGRAM, Browser
 
 from fedssd.reports.page import write_report
 from fedssd.reports.paired_table import paired_table
-from fedssd.reports.statistics import pair
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome on this machine")
 
@@ -305,8 +304,7 @@ def test_a_further_table_is_shown_where_there_is_one(
 ) -> None:
     browser.open(page)
     assert browser.run("document.getElementById('pairs').hidden")
-    rivals = [pair("fedavg", {0: 50.0, 1: 60.0}, {0: 51.0, 1: 63.0})]
-    table = paired_table("Mine", [51.0, 63.0], rivals)
+    table = paired_table("Mine", {0: 51.0, 1: 63.0}, {"fedavg": {0: 50.0, 1: 60.0}})
     file = write_report([real_runs], tmp_path / "paired.html", "Paired", table)
     browser.open(file)
     assert not browser.run("document.getElementById('pairs').hidden")

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from fedssd.reports.paired_table import paired_table, table_for_a_paper
-from fedssd.reports.statistics import Rival, adjusted_by_holm, pair, student_t
+from fedssd.reports.statistics import Difference, adjusted_by_holm, pair, student_t
 
 pytestmark = pytest.mark.quick
 
@@ -26,10 +26,10 @@ def test_the_quantile_is_that_of_the_printed_tables(freedom: int, printed: str) 
 
 def test_p_values_are_those_of_the_closed_forms() -> None:
     """P(|T| > t) is 1 − 2/π · atan t with one degree of freedom and 1 − t / √(2 + t²) with two."""
-    two, three = Rival("x", (0.0, 0.0), (10.0, 12.0)), Rival("x", (0.0, 0.0, 0.0), (-1.0, -2.0, -3.0))
-    assert two.p_value == pytest.approx(1 - 2 / math.pi * math.atan(11))  # 11 over a standard error of 1
-    assert three.p_value == pytest.approx(1 - math.sqrt(12 / 14))  # t² = (2 / (1/√3))² = 12
-    assert Rival("x", (1.0,), (2.0,)).p_value == 1.0
+    two, three = Difference((0, 1), (10.0, 12.0)), Difference((0, 1, 2), (-1.0, -2.0, -3.0))
+    assert two.p == pytest.approx(1 - 2 / math.pi * math.atan(11))  # 11 over a standard error of 1
+    assert three.p == pytest.approx(1 - math.sqrt(12 / 14))  # t² = (2 / (1/√3))² = 12
+    assert Difference((0,), (1.0,)).p == 1.0
 
 
 def test_holm_multiplies_the_smallest_by_all_the_next_by_one_fewer() -> None:
@@ -44,53 +44,57 @@ def test_holm_multiplies_the_smallest_by_all_the_next_by_one_fewer() -> None:
 
 def test_the_interval_of_paired_gains() -> None:
     """Gains 1, 2 and 3: mean 2, standard deviation 1, t of two degrees 4.3027: 2 ± 2.484."""
-    rival = Rival("fedavg", (70.0, 60.0, 50.0), (71.0, 62.0, 53.0))
-    assert rival.gains == [1.0, 2.0, 3.0]
-    assert rival.half_width == pytest.approx(4.302652729911275 / math.sqrt(3))
-    assert not rival.clear
-    assert Rival("fedavg", (1.0,), (2.0,)).half_width is None
-    assert not Rival("fedavg", (1.0,), (2.0,)).clear
+    less = pair(dict(enumerate((71.0, 62.0, 53.0))), dict(enumerate((70.0, 60.0, 50.0))))
+    assert less.values == (1.0, 2.0, 3.0)
+    assert less.half_width == pytest.approx(4.302652729911275 / math.sqrt(3))
+    assert (less.low, less.high) == pytest.approx((2 - 2.484, 2 + 2.484), abs=1e-3)
+    assert not less.clear
+    assert Difference((0,), (1.0,)).half_width is None
+    assert not Difference((0,), (1.0,)).clear
 
 
 @pytest.mark.parametrize("ours", [(9.1 + 1.11, 9.3 + 1.11), (10.21, 10.41), (9.1, 9.3)])
 def test_seeds_that_all_gain_the_same_have_no_interval(ours: tuple[float, float]) -> None:
     """Four of 360 test samples on both seeds are 1.11 points and no proof of a lead, whatever rounding leaves of it."""
-    rival = Rival("fedavg", (9.1, 9.3), ours)
-    assert rival.half_width is None
-    assert not rival.clear
-    (_, row) = paired_table("mine", ours, [rival]).written(lambda cell: cell.text)
+    mine, theirs = dict(enumerate(ours)), {0: 9.1, 1: 9.3}
+    less = pair(mine, theirs)
+    assert less.half_width is None
+    assert not less.clear
+    (_, row) = paired_table("mine", mine, {"fedavg": theirs}).written(lambda cell: cell.text)
     assert row[3:] == ["–", "2"]
 
 
 def test_two_seeds_whose_gains_differ_have_student_s_interval() -> None:
     """Gains 10 and 12: 11 ± 12.706 · √2 / √2; gains 11 and 11.1: 11.05 ± 12.706 · 0.05."""
-    apart, close = Rival("x", (0.0, 0.0), (10.0, 12.0)), Rival("x", (0.0, 0.0), (11.0, 11.1))
+    apart, close = Difference((0, 1), (10.0, 12.0)), Difference((0, 1), (11.0, 11.1))
     assert (apart.half_width, apart.clear) == (pytest.approx(12.7062, abs=1e-4), False)
     assert (close.half_width, close.clear) == (pytest.approx(0.63531, abs=1e-4), True)
 
 
 def test_only_seeds_both_have_are_paired() -> None:
-    rival = pair("fedavg", {0: 1.0, 2: 3.0, 3: 9.0}, {0: 2.0, 1: 5.0, 2: 3.5})
-    assert rival.accuracies == (1.0, 3.0)
-    assert rival.ours == (2.0, 3.5)
+    mine, theirs = {0: 2.0, 1: 5.0, 2: 3.5}, {0: 1.0, 2: 3.0, 3: 9.0}
+    less = pair(mine, theirs)
+    assert (less.seeds, less.values) == ((0, 2), (1.0, 0.5))
+    (_, row) = paired_table("mine", mine, {"fedavg": theirs}).written(lambda cell: cell.text)
+    assert (row[1], row[4]) == ("2.00 ± 1.41", "2")  # theirs on those seeds: 1 and 3
 
 
 def test_every_form_shows_the_same_figures() -> None:
-    rival = Rival("fedavg", (70.0, 60.0, 50.0), (71.0, 62.0, 53.0))
-    ours = [71.0, 62.0, 53.0]
-    table, for_a_paper = (build("My_Loss", ours, [rival]) for build in (paired_table, table_for_a_paper))
+    ours, theirs = {0: 71.0, 1: 62.0, 2: 53.0}, {"fedavg": {0: 70.0, 1: 60.0, 2: 50.0}}
+    table, for_a_paper = (build("My_Loss", ours, theirs) for build in (paired_table, table_for_a_paper))
     for form in (table.text(), table.markdown()):
         assert "60.00 ± 10.00" in form
         assert "+2.00" in form
         assert "-0.48 to +4.48" in form
     assert r"FedAvg & $60.00 \pm 10.00$ & $+2.00 \pm 2.48$ \\" in for_a_paper.latex()
     assert r"My\_Loss & $62.00 \pm 9.00$ & \\" in for_a_paper.latex()
-    mine, theirs = csv.DictReader(io.StringIO(table.csv()))
+    mine, other = csv.DictReader(io.StringIO(table.csv()))
     assert (mine["accuracy"], mine["gain"]) == ("62", "")
-    assert float(theirs["low"]) == pytest.approx(2 - 4.302652729911275 / math.sqrt(3))
+    assert float(other["low"]) == pytest.approx(2 - 4.302652729911275 / math.sqrt(3))
 
 
 def test_no_difference_has_no_sign_of_a_loss() -> None:
-    rival = pair("fedavg", {0: 50.001, 1: 60.0}, {0: 50.0, 1: 60.0})
-    (_, row) = paired_table("mine", [50.0, 60.0], [rival]).written(lambda cell: cell.text)
+    (_, row) = paired_table("mine", {0: 50.0, 1: 60.0}, {"fedavg": {0: 50.001, 1: 60.0}}).written(
+        lambda cell: cell.text
+    )
     assert row[2] == "+0.00"

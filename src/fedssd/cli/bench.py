@@ -98,17 +98,16 @@ def main(args: argparse.Namespace) -> int:
     what = f"{name}: {output.many(count, 'seed')} on {setting(base)}, {count - left} finished"
     own = train(args, out, base, what, lambda listen: run_many(recipes, cache=out, workers=workers, listen=listen))
     mine = {run.summary.seed: percent(run) for run in own}
-    differences = [pair(m, {run.summary.seed: percent(run) for run in runs}, mine) for m, runs in others.items()]
-    accuracies = list(mine.values())
-    table, for_a_paper = (build(name, accuracies, differences) for build in (paired_table, table_for_a_paper))
+    theirs = {method: {run.summary.seed: percent(run) for run in runs} for method, runs in others.items()}
+    table, for_a_paper = (build(name, mine, theirs) for build in (paired_table, table_for_a_paper))
     texts = {"bench.md": table.markdown(), "bench.csv": table.csv(), "bench.tex": for_a_paper.latex()}
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
     runs = [*own, *(run for found in others.values() for run in found)]
     output.leave_report(runs, out, f"{name} on {args.dataset}", table)
     if args.json:
-        gains = {one.method: one.gains for one in differences}
-        print(json.dumps({"folder": str(out), "ran": left, "accuracies": accuracies, "gains": gains}))
+        gains = {method: pair(mine, found).values for method, found in theirs.items()}
+        print(json.dumps({"folder": str(out), "ran": left, "accuracies": list(mine.values()), "gains": gains}))
         return output.ended(own)
     print(table.text())
     print(f"results: {out}/ (report.html, bench.md, bench.csv, bench.tex, a folder for each run)")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-from fedssd.reports.statistics import LEVEL, Rival, adjusted_by_holm, pair, student_t
+from fedssd.reports.statistics import Difference, holm, pair, student_t
 from fedssd.reports.table import Cell, Column, Table
 from fedssd.simulation.result import Result
 
@@ -88,7 +88,7 @@ class Row:
     method: str
     values: Mapping[str, Sequence[Value]]
     tried: Sequence[int | None] = ()  # the rounds each seed had for FedAvg's accuracy, None where that is not known
-    gain: Rival | None = None  # its final accuracies beside FedAvg's, None where there is no other FedAvg
+    gain: Difference | None = None  # of its final accuracies to FedAvg's, None where there is no other FedAvg
 
     def mean(self, key: str) -> Value:
         """The mean over the seeds that have a value."""
@@ -128,7 +128,7 @@ class Comparison:
         return [measure for measure in MEASURES if any(row.mean(measure.key) is not None for row in self.rows)]
 
     @property
-    def gains(self) -> dict[str, Rival]:
+    def gains(self) -> dict[str, Difference]:
         """By method its difference to FedAvg, where there is one."""
         return {row.method: row.gain for row in self.rows if row.gain is not None}
 
@@ -160,8 +160,8 @@ def by_method(results: Sequence[Result], baselines: Mapping[str, str] | None = N
         measured = [_measure(run, baseline) for run, baseline in pairs]
         tried = [run.rounds[-1].number if run and run.rounds and baseline else None for run, baseline in pairs]
         values = {measure.key: [found.get(measure.key) for found in measured] for measure in MEASURES}
-        gain = pair(BASELINE, accuracies.get(base or "", {}), accuracies[method])
-        rows.append(Row(method, values, tried, gain if gain.gains and base != method else None))
+        gain = pair(accuracies[method], accuracies.get(base or "", {}))
+        rows.append(Row(method, values, tried, gain if gain.values and base != method else None))
     lost = [f"{run.summary.method} seed {run.summary.seed}" for run in results if run.summary.diverged is not None]
     dropped = Counter[str]()
     for run in results:
@@ -288,22 +288,22 @@ def _numbers(row: Row, measure: Measure) -> tuple[Value, Value]:
     return (None, None) if found is None else (None if found.beyond else found.rounds, found.times)
 
 
-def gain_cells(gains: Mapping[str, Rival], seeds: int) -> dict[str, Cell]:
+def gain_cells(gains: Mapping[str, Difference], seeds: int) -> dict[str, Cell]:
     """What stands in the column, by method, in a table of so many seeds.
 
     The values are the mean and the ends of its interval, in points, and its p-value alone and by Holm.
     """
-    adjusted = adjusted_by_holm({name: gain.p_value for name, gain in gains.items()})
+    family = holm(gains)
 
-    def cell(name: str, gain: Rival) -> Cell:
-        mean, half = fmean(gain.gains), gain.half_width
-        interval = "–" if half is None else f"{_signed(mean - half)}, {_signed(mean + half)}"
-        measured = f" ({len(gain.gains)}/{seeds})" if len(gain.gains) < seeds else ""
-        text = f"{_signed(mean)} [{interval}]{measured}{'' if half is None or gain.clear else ' not significant'}"
-        if half is None:
-            return Cell(text, (mean, None, None, None, None))
-        mark = f" {SURVIVES}" if len(gains) > 1 and _significant(adjusted[name]) else ""
-        return Cell(text + mark, (mean, mean - half, mean + half, gain.p_value, adjusted[name]))
+    def cell(name: str, gain: Difference) -> Cell:
+        interval = "–" if gain.low is None or gain.high is None else f"{_signed(gain.low)}, {_signed(gain.high)}"
+        measured = f" ({gain.n}/{seeds})" if gain.n < seeds else ""
+        doubt = "" if gain.low is None or gain.clear else " not significant"
+        text = f"{_signed(gain.mean)} [{interval}]{measured}{doubt}"
+        if gain.low is None:
+            return Cell(text, (gain.mean, None, None, None, None))
+        mark = f" {SURVIVES}" if len(gains) > 1 and family[name].clear else ""
+        return Cell(text + mark, (gain.mean, gain.low, gain.high, gain.p, family[name].p))
 
     return {name: cell(name, gain) for name, gain in gains.items()}
 
@@ -312,11 +312,7 @@ def _signed(points: float) -> str:
     return f"{round(points, 2) + 0.0:+.2f}"  # never −0
 
 
-def _significant(p_value: float) -> bool:
-    return p_value < 1 - LEVEL
-
-
-def _about_gains(gains: Mapping[str, Rival], seeds: int) -> list[str]:
+def _about_gains(gains: Mapping[str, Difference], seeds: int) -> list[str]:
     """What a gain is, and which ones are more than chance."""
     if not gains:
         return []
@@ -329,7 +325,7 @@ def _about_gains(gains: Mapping[str, Rival], seeds: int) -> list[str]:
     if not all(gain.clear for gain in measured):
         lines.append("not significant: the 95 % interval holds zero")
     if len(gains) > 1 and measured:
-        adjusted = adjusted_by_holm({name: gain.p_value for name, gain in gains.items()})
-        found = f"{SURVIVES}: still significant" if any(map(_significant, adjusted.values())) else "none is significant"
+        survives = any(one.clear for one in holm(gains).values())
+        found = f"{SURVIVES}: still significant" if survives else "none is significant"
         lines.append(f"{found} at 5 % when all {len(gains)} gains are tested together (Holm)")
     return lines

@@ -44,8 +44,10 @@ def costs() -> Facts:
 def catalogue() -> list[Facts]:
     """All local halves, then the server halves that are not FedAvg's, which is both."""
     stored = costs().get("methods", {})
-    entries = [local_facts(name, kind, stored) for name, kind in LOCALS.items()]
-    return entries + [server_facts(kind, stored) for name, kind in SERVERS.items() if name not in LOCALS]
+    entries = [_facts(kind, footprint(local=name), stored) for name, kind in LOCALS.items()]
+    return entries + [
+        _facts(kind, footprint(server=name), stored) for name, kind in SERVERS.items() if name not in LOCALS
+    ]
 
 
 def named(names: list[str]) -> list[Facts]:
@@ -54,58 +56,35 @@ def named(names: list[str]) -> list[Facts]:
     found = []
     for name in names:
         if name in SERVERS and name not in LOCALS:
-            found.append(server_facts(SERVERS[name], stored))
+            found.append(_facts(SERVERS[name], footprint(server=name), stored))
         else:
             parts = local_kinds(name)
             specs = [name] if len(parts) == 1 else [kind.name for kind in parts]
-            found += [local_facts(spec, kind, stored) for spec, kind in zip(specs, parts, strict=True)]
+            found += [_facts(kind, footprint(local=spec), stored) for spec, kind in zip(specs, parts, strict=True)]
     return found
 
 
-def local_facts(spec: str, kind: type[Local], stored: Facts) -> Facts:
-    """What a user can know about a local half; ``spec`` is its name or file."""
-
-    def own(text: str) -> str:
-        """A user's method that says nothing must not pass for FedAvg."""
-        return "" if kind is not Local and text in (Local.formula, Local.paper) else text
-
-    needs = {"auxiliary set": kind.needs_auxiliary, "projection head": kind.needs_head}
+def _facts(kind: type[Local] | type[Server], sent: Footprint, stored: Facts) -> Facts:
+    """What a user can know about a half of a method."""
+    local = kind if issubclass(kind, Local) else None
+    inherited = (Local.formula, Local.paper) if local not in (None, Local) else ()  # not to pass for FedAvg
+    half = "server" if local is None else "local, server" if kind.name in SERVERS else "local"
+    needs = {"auxiliary set": kind.needs_auxiliary, "projection head": local is not None and local.needs_head}
+    published = local.published if local else {}
     return {
         "name": kind.name,
-        "half": "local, server" if kind.name in SERVERS else "local",
-        "formula": own(kind.formula),
-        "paper": own(kind.paper),
+        "half": half,
+        "formula": "" if kind.formula in inherited else kind.formula,
+        "paper": "" if kind.paper in inherited else kind.paper,
         "options": {field.name: field.default for field in fields(kind)},
-        "strength": kind.strength,
-        "published": {dataset: dict(values) for dataset, values in kind.published.items()},
+        "strength": local.strength if local else None,
+        "published": {dataset: dict(values) for dataset, values in published.items()},
         "needs": [need for need, wanted in needs.items() if wanted],
-        **_sizes(footprint(local=spec)),
+        "down": str(sent.down),
+        "up": str(sent.up),
+        "client_keeps": str(sent.client),
+        "server_keeps": str(sent.server),
         "cost": stored.get(kind.name),
-    }
-
-
-def server_facts(kind: type[Server], stored: Facts) -> Facts:
-    """What a user can know about a server half."""
-    return {
-        "name": kind.name,
-        "half": "server",
-        "formula": kind.formula,
-        "paper": kind.paper,
-        "options": {field.name: field.default for field in fields(kind)},
-        "strength": None,
-        "published": {},
-        "needs": ["auxiliary set"] if kind.needs_auxiliary else [],
-        **_sizes(footprint(server=kind.name)),
-        "cost": stored.get(kind.name),
-    }
-
-
-def _sizes(found: Footprint) -> Facts:
-    return {
-        "down": str(found.down),
-        "up": str(found.up),
-        "client_keeps": str(found.client),
-        "server_keeps": str(found.server),
     }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from statistics import fmean, stdev
 
 from fedssd.reports.charts import NAMES
-from fedssd.reports.statistics import Rival
+from fedssd.reports.statistics import pair
 from fedssd.reports.table import Cell, Column, Table
 
 COLUMNS = (
@@ -23,41 +23,43 @@ NOTES = (
 )
 
 
-def paired_table(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> Table:
-    """Build the table from our accuracies in percent and the rivals; values are in percent and points."""
-    rows = [_row(Cell(name, (name,)), ours, Cell(), Cell())]
-    for rival in rivals:
-        mean, half = fmean(rival.gains), rival.half_width
-        interval = Cell("–")
-        if half is not None:
-            text = f"{mean - half:+.2f} to {mean + half:+.2f}{' *' if rival.clear else ''}"
-            interval = Cell(text, (mean - half, mean + half))
-        gain = Cell(f"{round(mean, 2) + 0.0:+.2f}", (mean,))
-        rows.append(_row(_named(rival), rival.accuracies, gain, interval))
+BySeed = Mapping[int, float]  # accuracies in percent
+
+
+def paired_table(name: str, ours: BySeed, rivals: Mapping[str, BySeed]) -> Table:
+    """Build the table of ours and, by method, of the rivals' on the seeds that both have; values are in percent."""
+    rows = [_row(Cell(name, (name,)), ours.values(), Cell(), Cell())]
+    for method, theirs in rivals.items():
+        less, interval = pair(ours, theirs), Cell("–")
+        if less.low is not None and less.high is not None:
+            text = f"{less.low:+.2f} to {less.high:+.2f}{' *' if less.clear else ''}"
+            interval = Cell(text, (less.low, less.high))
+        gain = Cell(f"{round(less.mean, 2) + 0.0:+.2f}", (less.mean,))
+        rows.append(_row(_named(method), [theirs[seed] for seed in less.seeds], gain, interval))
     return Table(COLUMNS, rows, NOTES)
 
 
-def _row(method: Cell, accuracies: Sequence[float], gain: Cell, interval: Cell) -> list[Cell]:
+def _row(method: Cell, accuracies: Collection[float], gain: Cell, interval: Cell) -> list[Cell]:
     seeds = len(accuracies)
     return [method, Cell(values=(seeds,)), _accuracy(accuracies), gain, interval, Cell(str(seeds))]
 
 
-def _named(rival: Rival) -> Cell:
-    return Cell(NAMES.get(rival.method, rival.method), (rival.method,))
+def _named(method: str) -> Cell:
+    return Cell(NAMES.get(method, method), (method,))
 
 
-def _accuracy(values: Sequence[float]) -> Cell:
+def _accuracy(values: Collection[float]) -> Cell:
     mean, std = fmean(values), stdev(values) if len(values) > 1 else None
     return Cell(f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}"), (mean, std))
 
 
-def table_for_a_paper(name: str, ours: Sequence[float], rivals: Sequence[Rival]) -> Table:
+def table_for_a_paper(name: str, ours: BySeed, rivals: Mapping[str, BySeed]) -> Table:
     """Build the same in three columns, as papers have it: ours last, differences with half of their interval."""
     rows = []
-    for rival in rivals:
-        mean, half = fmean(rival.gains), rival.half_width
-        gain = f"{mean:+.2f}" + ("" if half is None else f" ± {half:.2f}")
-        rows.append([_named(rival), _accuracy(rival.accuracies), Cell(gain)])
-    rows.append([Cell(name), _accuracy(ours), Cell()])
+    for method, theirs in rivals.items():
+        less = pair(ours, theirs)
+        gain = f"{less.mean:+.2f}" + ("" if less.half_width is None else f" ± {less.half_width:.2f}")
+        rows.append([_named(method), _accuracy([theirs[seed] for seed in less.seeds]), Cell(gain)])
+    rows.append([Cell(name), _accuracy(ours.values()), Cell()])
     columns = [Column("Method", left=True), Column("Accuracy (%)"), Column("Difference")]
     return Table(columns, rows, ["paired by seed; 95 % intervals by Student's t"])

@@ -18,49 +18,9 @@ LEVEL = 0.95
 ALIKE = 1e-9  # points: less than the test set of any dataset can show, more than rounding
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A method's final accuracies and ours on the seeds both have, in percent."""
-
-    method: str
-    accuracies: tuple[float, ...]
-    ours: tuple[float, ...]
-
-    @property
-    def gains(self) -> list[float]:
-        """Ours less theirs, seed by seed."""
-        return [a - b for a, b in zip(self.ours, self.accuracies, strict=True)]
-
-    @property
-    def half_width(self) -> float | None:
-        """Half of the 95 % confidence interval of the mean gain, by Student's t; needs two seeds whose gains differ.
-
-        The same gain on every seed is a few test samples on a few seeds, not a gain without uncertainty.
-        """
-        error = _standard_error(self.gains)
-        return None if error is None else student_t(len(self.gains) - 1) * error
-
-    @property
-    def p_value(self) -> float:
-        """How likely a mean gain at least this far from zero is by chance, by Student's t; 1 without an interval."""
-        error = _standard_error(self.gains)
-        return 1.0 if error is None else 2 * float(stdtr(len(self.gains) - 1, -abs(fmean(self.gains)) / error))
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.half_width is not None and abs(fmean(self.gains)) > self.half_width
-
-
 def student_t(freedom: int) -> float:
     """The t with P(|T| ≤ t) = 95 % for Student's T with so many degrees of freedom."""
     return float(stdtrit(freedom, (1 + LEVEL) / 2))
-
-
-def pair(method: str, theirs: Mapping[int, float], ours: Mapping[int, float]) -> Rival:
-    """Both by seed, on the seeds they share."""
-    seeds = sorted(theirs.keys() & ours.keys())
-    return Rival(method, tuple(theirs[seed] for seed in seeds), tuple(ours[seed] for seed in seeds))
 
 
 def adjusted_by_holm(p_values: Mapping[K, float]) -> dict[K, float]:
@@ -109,13 +69,13 @@ class Difference:
     @property
     def low(self) -> float | None:
         """The lower end of the confidence interval, by Student's t; None below two seeds or where all are equal."""
-        half = self._half_width
+        half = self.half_width
         return None if half is None else self.mean - half
 
     @property
     def high(self) -> float | None:
         """The upper end."""
-        half = self._half_width
+        half = self.half_width
         return None if half is None else self.mean + half
 
     @property
@@ -129,10 +89,14 @@ class Difference:
     @property
     def clear(self) -> bool:
         """Whether the difference is significant."""
-        return self._half_width is not None and self.p < 1 - self.level
+        return self.half_width is not None and self.p < 1 - self.level
 
     @property
-    def _half_width(self) -> float | None:
+    def half_width(self) -> float | None:
+        """Half of the interval; None where there is none.
+
+        The same difference on every seed is a few test samples on a few seeds, not one without uncertainty.
+        """
         error = _standard_error(self.values)
         return None if error is None else float(stdtrit(self.n - 1, (1 + self.level) / 2)) * error
 
@@ -141,6 +105,12 @@ class Difference:
         if self.low is None or self.high is None:
             return f"{self.mean:+.2f} {self.unit}, {seeds}, no interval"
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}] {self.unit}, {seeds}"
+
+
+def pair(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference:
+    """Return ours less theirs, both given by seed, on the seeds they share."""
+    seeds = tuple(sorted(theirs.keys() & ours.keys()))
+    return Difference(seeds, tuple(ours[seed] - theirs[seed] for seed in seeds))
 
 
 def paired(

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fedssd.reports import markdown
-
 WIDTH = 100  # columns of a terminal; what is wider goes on below
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 NUMBER = re.compile(r"(?<![\w-])[+-]?\d+(?:\.\d+)?(?: ± \d+(?:\.\d+)?)?")
@@ -74,7 +72,7 @@ class Table:
     def markdown(self) -> str:
         """Write a table for a page of Markdown, and the notes as a paragraph below; the best are bold."""
         rows = self.written(lambda cell: f"**{cell.text}**" if cell.best else cell.text)
-        shown = markdown.ruled(self.headings(), rows, self._left())
+        shown = ruled(self.headings(), rows, self._left())
         return "\n".join([shown, "; ".join(self._notes()) + ".", ""]) if self.notes else shown
 
     def csv(self) -> str:
@@ -130,6 +128,15 @@ class Table:
 
     def _notes(self) -> list[str]:
         return [note.replace("marked:", "bold:") for note in self.notes]
+
+
+def ruled(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> str:
+    """Return a table of Markdown; ``left`` says of every column whether it stands to the left."""
+    rules = ["---" if one else "---:" for one in left]
+    lines = [
+        [text.replace("|", r"\|") for text in row] for row in (heads, rules, *rows)
+    ]  # of a formula; bare it ends a cell
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), ""])
 
 
 def values(names: str, rows: Iterable[Sequence[Value]]) -> Table:
