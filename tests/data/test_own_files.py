@@ -202,6 +202,14 @@ def test_a_path_that_no_system_takes_is_one_line(tmp_path: Path) -> None:
             sources.load(data)
 
 
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    """Numbers in place of letters, of which Python can make no text, and halves of letters, which no page can show."""
+    for number, why in ((0x7FFFFFFF, "it is damaged"), (0xDC80, "expected class names that can be written as UTF-8")):
+        names = np.array([number, 98], np.uint32).view("<U1")
+        with pytest.raises(UserError, match=why):
+            sources.load(save_npz(tmp_path / "a.npz", x=np.ones((10, 2)), y=np.arange(10) % 2, classes=names))
+
+
 def test_csv_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
     lines = [f"{row},{row % 3}0,{row * row}.5,7" for row in range(60)]
     (tmp_path / "t.csv").write_text("age,Class,size,constant\n" + "\n".join(lines) + "\n\n")

@@ -92,6 +92,9 @@ def validate(dataset: Dataset) -> None:
     if dataset.num_classes < 2:
         count = dataset.num_classes
         raise UserError(f"expected at least 2 classes, got {count} in {name!r}: add samples of another class")
+    for known in dataset.classes:
+        if any("\ud800" <= letter <= "\udfff" for letter in known):  # as of a folder's name in another encoding
+            raise UserError(f"expected class names that can be written as UTF-8, got {known!r} in {name!r}: rename it")
     _check_part(name, "train", dataset.x_train, dataset.y_train, dataset.classes)
     _check_part(name, "test", dataset.x_test, dataset.y_test, dataset.classes)
     if dataset.x_train.shape[1:] != dataset.x_test.shape[1:] or dataset.x_train.dtype != dataset.x_test.dtype:

@@ -22,6 +22,7 @@ Labels = np.ndarray[Any, np.dtype[np.int64]]
 
 SPECS = ("iid", "dirichlet:δ", "dirichlet-plain:δ", "classes:k")
 MINIMUM = 10  # samples of the smallest client under a Dirichlet split, as in MOON and NIID-Bench
+LARGEST = 2**30  # bytes of a saved one
 TRIES = 10_000
 
 
@@ -96,13 +97,17 @@ class Partition:
     def load(path: Path) -> Partition:
         """Read a split that :meth:`save` wrote, and check its hash."""
         try:
+            if path.stat().st_size > LARGEST:
+                raise UserError(f"expected a saved partition, got {path.stat().st_size:,} bytes in {path}")
             content = json.loads(path.read_text())
             clients = tuple(torch.tensor(rows, dtype=torch.int64) for rows in content["clients"])
             partition = Partition(str(content["spec"]), int(content["seed"]), clients)
             expected = content["hash"]
+        except UserError:
+            raise
         except OSError as error:
             raise UserError(f"cannot read the partition {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (ValueError, KeyError, TypeError, RuntimeError, RecursionError, OverflowError) as error:
             raise UserError(f"expected a saved partition, got something else in {path}: make it again") from error
         if partition.hash != expected:
             raise UserError(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "enrolment.json"
 VARIABLE = "FEDSSD_ENROLMENT"  # of the environment: where the server's app finds the file
+LARGEST = 1 << 28  # bytes of an enrolment
 MOST_CLIENTS = 1_000_000  # a number above is a slip of the finger
 
 
@@ -70,8 +71,8 @@ def fingerprint(key: str) -> str:
 def read_public(path: Path) -> str:
     """Return the public key in a .pub file without its comment; raises UserError for anything else."""
     try:
-        words = path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
+        words = _text(path).split()
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot read the public key {path}: {_reason(error)}") from None
     if words and words[0].startswith("-----BEGIN") and "PRIVATE" in words[:3]:
         raise UserError(f"{path} is a private key, which stays on its node: give the file that ends in .pub")
@@ -83,6 +84,12 @@ def read_public(path: Path) -> str:
     return key
 
 
+def _text(path: Path) -> str:
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"it has more than {LARGEST >> 20} MiB")
+    return path.read_text(encoding="utf-8")
+
+
 def _load(key: str) -> ec.EllipticCurvePublicKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -90,7 +97,7 @@ def _load(key: str) -> ec.EllipticCurvePublicKey:
 
     try:
         found = load_ssh_public_key(key.encode())
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, NotImplementedError, UnsupportedAlgorithm):  # the second of a point that is compressed
         found = None
     if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP384R1):
         raise UserError("expected an ecdsa-sha2-nistp384 public key, as `fedssd federation keygen` makes")
@@ -102,7 +109,7 @@ def read_enrolment(path: Path) -> tuple[Enrolled, ...]:
     try:
         if path.stat().st_mode & 0o022:
             raise UserError(f"{path} can be changed by others: chmod 600 {path}")
-        entries = json.loads(path.read_text(encoding="utf-8"))["clients"]
+        entries = json.loads(_text(path))["clients"]
         found = tuple(_entry(entry) for entry in entries)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"cannot read the enrolment {path}: {_reason(error)}") from None

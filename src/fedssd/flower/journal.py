@@ -153,7 +153,7 @@ def verify(file: Path, head: str | None = None) -> Verified:
     expected, number, seen = FIRST, 0, head in (None, FIRST)
     try:
         with file.open("rb") as journal:
-            for number, raw in enumerate(journal, 1):
+            for number, raw in enumerate(iter(lambda: journal.readline(LONGEST_LINE), b""), 1):
                 line = raw.removesuffix(b"\n")
                 if _prev(line) != expected:
                     before = (

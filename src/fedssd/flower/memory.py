@@ -19,6 +19,7 @@ from fedssd.flower.library import ConfigRecord, Context
 from fedssd.flower.messages import NEVER
 from fedssd.flower.packing import UnreadableError, pack, unpack
 
+LONGEST_HEAD = 1 << 16  # bytes of a file's first line
 Memories = dict[int, bytes]  # by the round that left them, packed
 
 
@@ -58,20 +59,16 @@ class InFolder:
 
     def load(self, run: str) -> Memories:
         try:
-            content = self._file(run).read_bytes()
+            with self._file(run).open("rb") as file:
+                lengths = {int(round_): int(length) for round_, length in json.loads(file.readline(LONGEST_HEAD))}
+                whole = file.tell() + sum(lengths.values()) == os.fstat(file.fileno()).st_size
+                return {round_: file.read(length) for round_, length in lengths.items()} if whole else {}
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise UserError(f"cannot read the node's memory {self._file(run)}: {error.strerror}") from None
-        head, _, body = content.partition(b"\n")
-        memories, start = {}, 0
-        try:
-            for round_, length in json.loads(head):
-                memories[int(round_)] = body[start : start + length]
-                start += length
-        except (ValueError, TypeError):  # a power cut may leave a file without its content
+        except (ValueError, TypeError, RecursionError, OverflowError):  # a power cut may leave half a file
             return {}
-        return memories
 
     def save(self, run: str, memories: Memories) -> None:
         head = json.dumps([[round_, len(content)] for round_, content in memories.items()]).encode()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Options = dict[str, dict[str, Any]]
 FOLDER = Path(__file__).parents[1] / "recipes"
 NAMED = ("digits", "cifar10", "cifar100", "tiny-imagenet")  # the recipes that come with fedssd, by their data's name
+LARGEST = 1_000_000  # characters of a recipe
 USUAL = "digits"  # where nobody names a recipe or data
 PAPER_METHODS = ("fedavg", "fedprox", "fedcurv", "moon", "fedntd", "fedcad", "fedssd")
 
@@ -269,7 +270,13 @@ def _read(source: str | Path) -> dict[str, Any]:
     try:
         if path.is_dir():
             path /= "recipe.toml"
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UserError(f"recipe {path} is longer than {LARGEST:,} characters")
+        return tomllib.loads(text)
+    except UserError:
+        raise
     except OSError as error:
         name = closest(path.stem, NAMED)
         hint = f"; did you mean the recipe {name!r}?" if name else f"; known by name: {', '.join(NAMED)}"

@@ -18,6 +18,8 @@ from fedssd.core import tree
 from fedssd.core.tree import Tree
 from fedssd.errors import UserError
 from fedssd.recipe import Recipe
+from fedssd.runs.archive import MOST_OF_A_LINE
+from fedssd.runs.read import SUMMED, SUMS
 from fedssd.simulation.events import Line
 from fedssd.simulation.result import Round, Summary
 from fedssd.simulation.setup import Federation
@@ -71,8 +73,7 @@ class RunFolder:
         ends again.
         """
         with explained(self.path):
-            old, body = self._read()
-            kept = body[: position.bytes]
+            old, kept = self._read(position.bytes)
             if old is not None:
                 header = {**old, "resumed": [*old.get("resumed", []), {"round": position.lines, **header}]}
             write_whole(self.record, _as_line(header) + kept, durable=True)
@@ -83,24 +84,25 @@ class RunFolder:
         return header, [Round.from_json(json.loads(line)) for line in kept.splitlines()]
 
     def _forget_results(self) -> None:
-        for result in ("summary.json", "weights.safetensors"):
+        for result in (SUMS, "summary.json", "weights.safetensors"):
             (self.path / result).unlink(missing_ok=True)
 
     def holds(self, position: Position) -> bool:
         """Whether the record still begins with what it had at that position."""
         try:
-            body = self._read()[1][: position.bytes]
+            body = self._read(position.bytes)[1]
         except OSError:
             return False
         return len(body) == position.bytes and hashlib.sha256(body).hexdigest() == position.sha256
 
     def has_rounds(self) -> bool:
         """Whether a round has ever been recorded here."""
-        return self.record.is_file() and bool(self._read()[1])
+        return self.record.is_file() and bool(self._read(1)[1])
 
-    def _read(self) -> tuple[Line | None, bytes]:
-        """The header line, if it can be read, and everything after it."""
-        first, _, body = self.record.read_bytes().partition(b"\n")
+    def _read(self, most: int) -> tuple[Line | None, bytes]:
+        """The header line, if it can be read, and at most so many bytes after it."""
+        with self.record.open("rb") as file:
+            first, body = file.readline(MOST_OF_A_LINE), file.read(min(most, os.fstat(file.fileno()).st_size))
         try:
             header = json.loads(first)
         except (ValueError, RecursionError):
@@ -121,11 +123,16 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def finish(self, summary: Summary, weights: Tree) -> None:
-        """The summary and the global weights, each written aside and renamed."""
+        """The summary and the global weights, each written aside and renamed, and the checksums of all that is left."""
         with explained(self.path):
+            (self.path / SUMS).unlink(missing_ok=True)
             flat = {name: leaf.contiguous().cpu() for name, leaf in tree.flatten(weights).items()}
             write_whole(self.path / "weights.safetensors", save(flat))
             write_json(self.path / "summary.json", summary.to_json())
+            left = {name: self.path / name for name in SUMMED}
+            sums = {name: hashlib.sha256(file.read_bytes()) for name, file in left.items() if file.is_file()}
+            lines = "".join(f"{one.hexdigest()}  {name}\n" for name, one in sums.items())
+            write_whole(self.path / SUMS, lines.encode())
 
     def hold(self) -> None:
         """Keep every other process out of the folder until :meth:`release` or this one's end, however it comes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 import warnings
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from fedssd.core.tree import Tree
 
 RULE = "the one begun last counts"
+SUMS = "SHA256SUMS"  # of what a run has left, as `sha256sum --check` reads it
+SUMMED = ("recipe.toml", "partition.json", "rounds.jsonl", "summary.json", "weights.safetensors")
+MOST_SUMMED = 2**34  # bytes; no run leaves a larger file, and one can be made larger without taking room
 _READ: dict[Path, tuple[Packed, Result]] = {}  # packed runs by their places, as a page asks for each many times
 
 
@@ -39,6 +43,7 @@ def read_run(place: Path) -> Result:
         if place not in _READ or _READ[place][0] is not run:  # a pack is read anew where its file has changed
             _READ[place] = run, _packed(place, run)
         return _READ[place][1]
+    _refuse_changed(place, *SUMMED[:-1])
     recipe = _recipe(place / "recipe.toml")
     summary = _summary(place / "summary.json")
     record = place / "rounds.jsonl"
@@ -271,17 +276,36 @@ def _understood(place: str, read: Any, content: object) -> Any:
 
 
 def weights_in(folder: Path, recipe: Recipe) -> Tree | None:
-    """The weights that a run left; None where there are none, or they cannot be read."""
+    """The weights that a run left; None where there are none or they cannot be read, DamagedError for other ones."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     from fedssd.core import tree
 
+    _refuse_changed(folder, SUMMED[-1])
     try:
         found = tree.unflatten(load_file(folder / "weights.safetensors"))
-    except (OSError, ValueError, SafetensorError):
+    except (OSError, ValueError, MemoryError, SafetensorError):
         return None
     return found if "," in recipe.model else {"params": {}, "buffers": {}, **found}  # an empty branch is not written
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _refuse_changed(folder: Path, *names: str) -> None:
+    """Refuse a file that is not what the run left, and a list that is not; earlier versions left no list."""
+    file = folder / SUMS
+    if not file.is_file():
+        return
+    sums = dict(line.split("  ")[::-1] for line in _text(file).splitlines() if line.count("  ") == 1)
+    if not sums.keys() <= set(SUMMED) or not sums.keys() >= set(SUMMED[2:]):
+        raise DamagedError(f"{file} is no list of what a run has left")
+    for path in (folder / name for name in names if name in sums):
+        if path.is_file() and (path.stat().st_size > MOST_SUMMED or _sha256(path) != sums[path.name]):
+            raise DamagedError(f"{path} is not what the run left: its checksum is not that in {SUMS}")
 
 
 def _text(file: Path) -> str:

@@ -43,6 +43,8 @@ class Folder:
     def read(self, name: str) -> bytes:
         """The bytes of one file."""
         try:
+            if (self.root / name).stat().st_size > LARGEST_MEMBER:
+                raise UserError(f"expected a file below {LARGEST_MEMBER} bytes, got {name} in {self.root}")
             return (self.root / name).read_bytes()
         except OSError as error:
             raise UserError(

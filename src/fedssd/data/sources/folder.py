@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedssd.data.dataset import Dataset, with_test_split
+from fedssd.data.sources.archive import LARGEST_MEMBER
 from fedssd.data.sources.images import pixels
 from fedssd.errors import UserError
 
@@ -77,6 +78,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _bytes(file: Path) -> bytes:
     try:
+        if file.stat().st_size > LARGEST_MEMBER:
+            raise UserError(f"expected an image below {LARGEST_MEMBER} bytes, got {file}")
         return file.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read the image {file}: {error.strerror}") from error

@@ -73,7 +73,11 @@ def arrays_in(path: Path) -> dict[str, Array]:
                 "it should take half of that at most; save fewer samples or smaller numbers"
             )
         with np.load(path, allow_pickle=False) as content:
-            return {key: content[key] for key in content.files}
+            arrays = {key: content[key] for key in content.files}
+        for array in arrays.values():
+            if array.dtype.kind == "U":
+                array.tolist()  # raises for numbers that are no letters
+        return arrays
     except UserError:
         raise
     except Exception as error:  # damaged zip files and object arrays raise nearly anything

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from fedssd.data.dataset import Dataset, stratified_split
 from fedssd.data.numbers import moments, standardised
+from fedssd.data.sources.npz import free_memory
 from fedssd.errors import UserError
 
 LABEL_COLUMNS = ("label", "class", "target")
+MOST_AS_TEXT = 20  # a field takes about so many bytes of memory for one in the file
 SHOWN = 20  # columns in a message
 Lines = list[tuple[int, list[str]]]  # line number in the file, and its fields
 
@@ -58,6 +60,10 @@ def _lines(path: Path) -> tuple[list[str], Lines]:
     """The header and every line that is not blank."""
     lines: Lines = []
     try:
+        if path.stat().st_size > free_memory() / MOST_AS_TEXT:
+            raise UserError(
+                f"{path} has {path.stat().st_size / 2**30:,.1f} GiB: as text that is too much, save it as .npz"
+            )
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
             header = [name.strip() for name in next(reader, [])]
