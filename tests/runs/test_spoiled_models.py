@@ -21,6 +21,7 @@ from fedssd.runs.checkpoint import last_good
 from fedssd.runs.folder import RunFolder, unsealed
 from fedssd.runs.loop import run_recipe, run_together
 from fedssd.runs.read import read_run
+from fedssd.runs.rules import still_valid
 from fedssd.simulation.result import Result
 
 SMALL: dict[str, Any] = {
@@ -237,3 +238,20 @@ def test_a_resumed_run_refuses_what_an_unbroken_one_does(tmp_path: Path) -> None
     assert [one.dropped for one in whole.rounds] == [one.dropped for one in resumed.rounds]
     contents = [unsealed(tmp_path / name / "checkpoint" / "round-12.json") for name in ("whole", "cut")]
     assert contents[0]["tensors"]["sha256"] == contents[1]["tensors"]["sha256"]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("keys", "holds"),
+    [
+        ({}, True),
+        ({"faults": "nan=1+drop=0.1"}, True),  # refused and lost as ever
+        ({"faults": "flip=1"}, False),
+        ({"faults": "drop=0.1+scale=1x2"}, False),
+        ({"faults": "scale=1x2", "on_bad_update": "keep"}, True),
+    ],
+)
+def test_runs_of_the_time_before_reach_hold_where_nobody_lies(keys: dict[str, str], holds: bool) -> None:
+    recipe = load_recipe(None, {**SMALL, **keys})
+    assert still_valid({"rules": 1}, recipe) == still_valid({}, recipe) == holds
+    assert still_valid({"rules": 2}, recipe)

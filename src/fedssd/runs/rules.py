@@ -7,8 +7,17 @@ from typing import Any
 
 from fedssd.recipe import Recipe
 
-RULES = 1  # raised by each change that moves the numbers of some run whose recipe stays the same
-MOVED: dict[int, Callable[[Recipe], bool]] = {}  # by the rules that came with a change, whose numbers it moved
+RULES = 2  # raised by each change that moves the numbers of some run whose recipe stays the same
+
+
+def _refused_by_reach(recipe: Recipe) -> bool:
+    """Rules 2, reach and the held-out check: runs with clients that lie. No honest run that kept its head was moved."""
+    lies = any(kind in recipe.faults for kind in ("flip", "scale", "claim"))
+    return lies and recipe.on_bad_update != "keep"
+
+
+# By the rules that came with a change, whose numbers it moved.
+MOVED: dict[int, Callable[[Recipe], bool]] = {2: _refused_by_reach}
 
 
 def still_valid(header: Mapping[str, Any], recipe: Recipe) -> bool:
