@@ -11,8 +11,7 @@ import pytest
 
 import fedssd
 from fedssd.cli import COMMANDS, main
-from fedssd.cli.flags import overrides
-from fedssd.cli.parser import Parser
+from fedssd.cli.parser import Parser, overrides
 from fedssd.cli.run import register
 from fedssd.errors import UserError
 from fedssd.recipe import KEYS, load_recipe

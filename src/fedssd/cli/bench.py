@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedssd.cli import output
 from fedssd.cli.compare import seed_count, whole
-from fedssd.cli.flags import add_speech_flags
-from fedssd.cli.parser import UsageError, a_path, examples, settings_given
+from fedssd.cli.parser import UsageError, a_path, add_speech_flags, examples, settings_given
 from fedssd.cli.run import setting, train
 from fedssd.errors import UserError, perhaps
 

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, output
-from fedssd.cli.parser import UsageError, examples
+from fedssd.cli import output
+from fedssd.cli.parser import (
+    RECIPE_NOTE,
+    UsageError,
+    add_output_flags,
+    add_recipe_flags,
+    examples,
+    overrides,
+    recipe_source,
+)
 from fedssd.cli.run import setting, train
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "compare",
         usage="fedssd compare [flags]",
-        description=f"Train several methods over several seeds and print a table.\n{flags.RECIPE_NOTE}",
+        description=f"Train several methods over several seeds and print a table.\n{RECIPE_NOTE}",
         epilog=EXAMPLES,
         add_help=False,
     )
@@ -43,8 +51,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     group.add_argument("--methods", default=paper, metavar="A,B", help=f"what to compare (default: {paper})")
     group.add_argument("--seeds", default=SEEDS, metavar="N,N", help="seeds of each method (default: %(default)s)")
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
-    flags.add_recipe_flags(parser, leave_out=("method", "seed"))
-    flags.add_output_flags(parser, "runs/compare-<data>")
+    add_recipe_flags(parser, leave_out=("method", "seed"))
+    add_output_flags(parser, "runs/compare-<data>")
     parser.set_defaults(main=main)
 
 
@@ -55,8 +63,8 @@ def main(args: argparse.Namespace) -> int:
     methods = [name.strip() for name in args.methods.split(",") if name.strip()]
     seeds = seed_list("fedssd compare", args.seeds)
     workers = whole("fedssd compare", "--workers", args.workers)
-    given = flags.overrides(args, "compare")
-    source, remark = flags.recipe_source(args, given)
+    given = overrides(args, "compare")
+    source, remark = recipe_source(args, given)
     recipe = load_recipe(source, given, methods)
     out = output.folder(args, "compare", recipe.data)
     return compare(recipe, methods, seeds, workers, out, args, args.resume, remark)

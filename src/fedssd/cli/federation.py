@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import federation_keys, federation_node, federation_server, flags, output
-from fedssd.cli.parser import a_path, examples
+from fedssd.cli import federation_keys, federation_node, federation_server, output
+from fedssd.cli.parser import a_path, add_recipe_flags, examples, overrides
 from fedssd.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
 def _register_init(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("init", help="write a Flower app that runs a recipe", add_help=False)
     action.add_argument("app", type=a_path, metavar="DIR", help="a new or empty folder")
-    flags.add_recipe_flags(action)
+    add_recipe_flags(action)
     _add_settings(action, ("server_data",))
     action.add_argument("-h", "--help", action="help", help="show this and exit")
     action.set_defaults(main=main)
@@ -120,7 +120,7 @@ def _register_run(actions: argparse._SubParsersAction[Any]) -> None:
 def _register_audit(actions: argparse._SubParsersAction[Any]) -> None:
     action = actions.add_parser("audit", help="what travels each round and what stays, with sizes", add_help=False)
     action.add_argument("app", type=a_path, nargs="?", metavar="DIR", help="an app's folder; without one, a recipe")
-    flags.add_recipe_flags(action)
+    add_recipe_flags(action)
     action.add_argument("--json", action="store_true", help="print JSON instead of a table")
     action.add_argument("-h", "--help", action="help", help="show this and exit")
     action.set_defaults(main=main)
@@ -169,7 +169,7 @@ def _init(args: argparse.Namespace) -> int:
     from fedssd.flower.settings import settings_of
     from fedssd.recipe import load_recipe
 
-    recipe = load_recipe(args.recipe, flags.overrides(args, "federation init"))
+    recipe = load_recipe(args.recipe, overrides(args, "federation init"))
     given = _given(args)
     if given.get("server-data"):
         given["server-data"] = str(Path(given["server-data"]).resolve())
@@ -308,7 +308,7 @@ def _audit(args: argparse.Namespace) -> int:
     if args.app is not None and args.recipe is not None:
         raise UserError("name an app's folder or a --recipe, not both")
     path, settings = (recipe_in(args.app), settings_in(args.app)) if args.app else (args.recipe, Settings())
-    recipe = load_recipe(path, flags.overrides(args, "federation audit"))
+    recipe = load_recipe(path, overrides(args, "federation audit"))
     items = audit(build(recipe, server_samples(settings, recipe)))
     if args.json:
         print(json.dumps(as_rows(items)))

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedssd.cli import compare, flags, output, run, sweep
-from fedssd.cli.parser import a_path, examples
+from fedssd.cli import compare, output, run, sweep
+from fedssd.cli.parser import a_path, add_speech_flags, examples
 from fedssd.errors import UserError
 
 EXAMPLES = examples(
@@ -38,7 +38,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         help="a run's last checkpoint, or the one before its model went bad (default: %(default)s)",
     )
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
-    flags.add_speech_flags(parser.add_argument_group("output"))
+    add_speech_flags(parser.add_argument_group("output"))
     parser.set_defaults(main=main)
 
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedssd.cli import flags, output
-from fedssd.cli.parser import examples
+from fedssd.cli import output
+from fedssd.cli.parser import RECIPE_NOTE, add_output_flags, add_recipe_flags, examples, overrides, recipe_source
 from fedssd.cli.progress import listening, spoken
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "run",
         usage="fedssd run [flags]",
-        description=f"Train one method and record every round.\n{flags.RECIPE_NOTE}",
+        description=f"Train one method and record every round.\n{RECIPE_NOTE}",
         epilog=EXAMPLES,
         add_help=False,
     )
-    flags.add_recipe_flags(parser)
-    flags.add_output_flags(parser, "runs/<data>-<method>-<seed>")
+    add_recipe_flags(parser)
+    add_output_flags(parser, "runs/<data>-<method>-<seed>")
     parser.set_defaults(main=main)
 
 
@@ -47,8 +47,8 @@ def main(args: argparse.Namespace) -> int:
     """Run the recipe, then say how it went and where it is."""
     from fedssd.recipe import load_recipe
 
-    given = flags.overrides(args, "run")
-    source, remark = flags.recipe_source(args, given)
+    given = overrides(args, "run")
+    source, remark = recipe_source(args, given)
     recipe = load_recipe(source, given)
     out = output.folder(args, recipe.data, recipe.method, str(recipe.seed))
     if args.resume:

@@ -10,9 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, output
+from fedssd.cli import output
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.parser import (
+    RECIPE_NOTE,
+    UsageError,
+    add_output_flags,
+    add_recipe_flags,
+    examples,
+    overrides,
+    recipe_source,
+)
 from fedssd.cli.run import setting, train
 
 if TYPE_CHECKING:
@@ -33,7 +41,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "sweep",
         usage="fedssd sweep --grid KEY=A,B [flags]",
-        description=f"Train every combination of the given values and print a table.\n{flags.RECIPE_NOTE}",
+        description=f"Train every combination of the given values and print a table.\n{RECIPE_NOTE}",
         epilog=EXAMPLES,
         add_help=False,
     )
@@ -47,8 +55,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     )
     group.add_argument("--seeds", default="0,1,2", metavar="N,N", help="seeds of each cell (default: %(default)s)")
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
-    flags.add_recipe_flags(parser, leave_out=("seed",))
-    flags.add_output_flags(parser, "runs/sweep-<data>")
+    add_recipe_flags(parser, leave_out=("seed",))
+    add_output_flags(parser, "runs/sweep-<data>")
     parser.set_defaults(main=main)
 
 
@@ -58,9 +66,9 @@ def main(args: argparse.Namespace) -> int:
 
     grid, seeds = parse_grid(args.grid), seed_list("fedssd sweep", args.seeds)
     workers = whole("fedssd sweep", "--workers", args.workers)
-    given = flags.overrides(args, "sweep")
+    given = overrides(args, "sweep")
     _refuse_both(grid, given)
-    source, remark = flags.recipe_source(args, {**given, **grid})
+    source, remark = recipe_source(args, {**given, **grid})
     recipe = load_recipe(source, given)
     out = output.folder(args, "sweep", recipe.data)
     return sweep(recipe, grid, seeds, workers, out, args, args.resume, remark)

@@ -6,9 +6,17 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from fedssd.cli import flags, output
+from fedssd.cli import output
 from fedssd.cli.compare import seed_list, whole
-from fedssd.cli.parser import UsageError, examples
+from fedssd.cli.parser import (
+    RECIPE_NOTE,
+    UsageError,
+    add_output_flags,
+    add_recipe_flags,
+    examples,
+    overrides,
+    recipe_source,
+)
 from fedssd.cli.run import setting, train
 from fedssd.cli.sweep import parse_grid
 
@@ -31,7 +39,7 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
         "tune",
         usage="fedssd tune [flags]",
         description="Try as many values for every method on tuning seeds, and compare the best on others.\n"
-        f"{flags.RECIPE_NOTE}",
+        f"{RECIPE_NOTE}",
         epilog=EXAMPLES,
         add_help=False,
     )
@@ -47,8 +55,8 @@ def register(commands: argparse._SubParsersAction[Any]) -> None:
     group.add_argument("--tuning-seeds", default=TUNING, metavar="N,N", help="seeds that choose (default: %(default)s)")
     group.add_argument("--seeds", default="0,1,2", metavar="N,N", help="seeds that are reported (default: %(default)s)")
     group.add_argument("--workers", default="0", metavar="N", help="processes; 0 is one a core (default: %(default)s)")
-    flags.add_recipe_flags(parser, leave_out=("method", "seed"))
-    flags.add_output_flags(parser, "runs/tune-<data>")
+    add_recipe_flags(parser, leave_out=("method", "seed"))
+    add_output_flags(parser, "runs/tune-<data>")
     parser.set_defaults(main=main)
 
 
@@ -63,8 +71,8 @@ def main(args: argparse.Namespace) -> int:
     if not methods or not tuning or not seeds:
         raise UsageError("fedssd tune: expected at least one of --methods, --tuning-seeds and --seeds each")
     workers = whole("fedssd tune", "--workers", args.workers)
-    given = flags.overrides(args, "tune")
-    source, remark = flags.recipe_source(args, given)
+    given = overrides(args, "tune")
+    source, remark = recipe_source(args, given)
     recipe = load_recipe(source, given, methods)
     cells = grids(methods, recipe, parse_grid(args.grid) if args.grid else {})
     out = output.folder(args, "tune", recipe.data)
