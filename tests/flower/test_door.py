@@ -94,7 +94,7 @@ class Place:
         return subprocess.run(command, env=environment(home), cwd=self.folder, capture_output=True, text=True)
 
 
-def until(true: Callable[[], Any], what: str, seconds: float = 120.0) -> None:
+def until(true: Callable[[], Any], what: str, seconds: float = 300.0) -> None:
     """Wait for a condition."""
     end = time.monotonic() + seconds
     while not true():
