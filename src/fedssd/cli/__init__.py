@@ -13,6 +13,7 @@ from fedssd.cli.parser import Parser, UsageError
 from fedssd.errors import UserError, nearest
 from fedssd.runs.signals import Terminated, terminable
 
+NO_ROOM = "can't allocate memory"  # what torch says of a processor's
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal's number, as shells report it
 
 
@@ -87,6 +88,10 @@ def main(argv: Sequence[str] | None = None, program: CommandLine = FEDSSD) -> in
         )
         _complain(f"{program.name}: {ended}{_what_was_kept(interrupt)}")
         return status
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return _complain(f"{program.name}: out of memory: a smaller batch or model, or fewer --workers, may fit")
     except BrokenPipeError:
         _close_quietly()
         return BROKEN_PIPE
@@ -121,6 +126,11 @@ def _dispatch(arguments: list[str], program: CommandLine) -> int:
 def _complain(message: str) -> int:
     print(" ".join(message.split("\n")), file=sys.stderr)
     return 2
+
+
+def _out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether it is Python's memory, a card's or a processor's; torch has no name for the last."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or NO_ROOM in str(error)
 
 
 def _what_was_kept(interrupt: KeyboardInterrupt) -> str:
