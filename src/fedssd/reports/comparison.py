@@ -160,8 +160,9 @@ def by_method(results: Sequence[Result], baselines: Mapping[str, str] | None = N
         measured = [_measure(run, baseline) for run, baseline in pairs]
         tried = [run.rounds[-1].number if run and run.rounds and baseline else None for run, baseline in pairs]
         values = {measure.key: [found.get(measure.key) for found in measured] for measure in MEASURES}
-        gain = pair(accuracies[method], accuracies.get(base or "", {}))
-        rows.append(Row(method, values, tried, gain if gain.values and base != method else None))
+        theirs = accuracies.get(base, {}) if base and base != method else {}
+        gain = pair(accuracies[method], theirs) if theirs.keys() & accuracies[method].keys() else None
+        rows.append(Row(method, values, tried, gain))
     lost = [f"{run.summary.method} seed {run.summary.seed}" for run in results if run.summary.diverged is not None]
     dropped = Counter[str]()
     for run in results:
@@ -293,7 +294,7 @@ def gain_cells(gains: Mapping[str, Difference], seeds: int) -> dict[str, Cell]:
 
     The values are the mean and the ends of its interval, in points, and its p-value alone and by Holm.
     """
-    family = holm(gains)
+    family = holm(gains) if gains else {}
 
     def cell(name: str, gain: Difference) -> Cell:
         interval = "–" if gain.low is None or gain.high is None else f"{_signed(gain.low)}, {_signed(gain.high)}"
