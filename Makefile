@@ -53,7 +53,7 @@ tables: $(VENV)/installed ## measure again what the methods page shows: costs, a
 	$(BIN)/python -m studies.paper pages
 
 reproduce: $(VENV)/installed ## the paper's tables and figures, from results/ (SCALE=small trains them on digits)
-	@$(BIN)/python -m studies.paper $(if $(filter small,$(SCALE)),run all --scale small --out runs/paper-small,tables --all)
+	@$(BIN)/python -m studies.paper $(if $(filter small,$(SCALE)),run all --scale small --out runs/paper-small,tables --all --figures)
 
 docs: $(VENV)/installed ## put the tables of results/ into the pages
 	@$(BIN)/python -m studies.paper pages

@@ -111,7 +111,6 @@ def run(args: argparse.Namespace) -> None:
             runs.add(fedssd.run_many(missing, cache=out, workers=args.workers, listen=progress()))
     if args.name != "study":
         show(args, runs)
-    print(f"runs: {out}/")
 
 
 def show(args: argparse.Namespace, runs: Runs | None = None) -> None:
@@ -124,8 +123,13 @@ def show(args: argparse.Namespace, runs: Runs | None = None) -> None:
         texts |= {f"study-{name}": f"# {name}\n\n{build(evidence)}" for name, build in STUDY.items()}
     for name, text in texts.items():
         print(text)
-        if args.out != PACKS and args.out.is_dir():
-            (args.out / f"{name}.md").write_text(text, encoding="utf-8")
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / f"{name}.md").write_text(text, encoding="utf-8")
+    if args.figures:
+        from studies.paper.pictures import draw_all
+
+        draw_all(_evidence(runs), args.out)
+    print(f"results: {args.out}/")
 
 
 def check(args: argparse.Namespace) -> int:
@@ -214,6 +218,7 @@ def parser() -> argparse.ArgumentParser:
             add("--scale", choices=("full", "small"), default="full", help="small: on digits, in minutes")
             add("--workers", type=int, default=0, help="processes (default: one a core, on a GPU one)")
             add("--all", action="store_true", help="the study's tables too")
+            add("--figures", action="store_true", help="and draw all figures")
         add("--out", type=Path, default=ROOT / ("docs/images" if name == "figures" else "runs/paper"), help="a folder")
         add("--reuse", type=Path, action="append", default=[], help="finished runs from elsewhere")
         add("--check", action="store_true", help="write nothing, and fail where a page is stale")
