@@ -168,6 +168,8 @@ def in_a_column(chart: Chart) -> Figure:
         axes.set_title(panel.title, fontsize=7)
         lines, names = axes.get_legend_handles_labels()
         named |= dict(zip(names, lines, strict=True))
+    for axes in grid[: count - 1] if across == 1 else []:
+        axes.set_xlabel("")  # of the panel below
     _scales(figure, grid[:count], chart.panels)
     if named:
         below(figure, list(named), list(named.values()))
@@ -272,7 +274,7 @@ def _matrix(axes: Axes, panel: Panel) -> None:
         side.set_visible(True)
     if not matrix.names:
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins="auto", steps=[1, 2, 5, 10]))
     elif len(matrix.names) <= FEW:
         _numbered(axes, matrix)
 
@@ -283,7 +285,8 @@ def _numbered(axes: Axes, matrix: Matrix) -> None:
         for column, number in enumerate(numbers):
             if number > 0.5:
                 ink = "white" if number > 0.55 * matrix.full else "black"
-                axes.text(column, row, f"{number:.0f}", ha="center", va="center", fontsize="x-small", color=ink)
+                size = "x-small" if number < 99.5 else "xx-small"  # three figures
+                axes.text(column, row, f"{number:.0f}", ha="center", va="center", fontsize=size, color=ink)
     upright = 0 if max(map(len, matrix.names)) <= 2 else 90
     axes.set_xticks(range(len(matrix.names)), matrix.names, rotation=upright, fontsize="small")
     axes.set_yticks(range(len(matrix.names)), matrix.names, fontsize="small")
