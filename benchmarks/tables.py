@@ -22,7 +22,7 @@ from fedssd.runs.read import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-PAGES = {"data.md": "Data", "reliability.md": "Reliability", "methods/README.md": "Methods"}
+PAGES = {"data.md": "Data", "reliability.md": "Reliability", "methods/README.md": "Methods", "privacy.md": "Privacy"}
 
 
 def measured(program: str, function: str, file: str, key: str = "") -> str:
@@ -62,6 +62,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "table: cost/methods": lambda: as_markdown(catalogue()),
     "table: cost/bytes": traffic_as_markdown,
     "table: cifar10/kernels": kernels,
+    "table: privacy/clients": partial(measured, "privacy", "table", "privacy/clients.json"),
     "table: privacy": partial(measured, "federation_privacy", "table", "privacy/digits.json"),
     "table: reliability": partial(measured, "reliability", "table", "reliability/digits.json"),
     "table: large-models": partial(measured, "large_models", "as_markdown", "speed/large-models.json", "cases"),

@@ -20,7 +20,7 @@ from fedssd.reports.grouping import LEFT_OUT, TASK
 from fedssd.sweeps.grid import VARIED
 
 pytestmark = pytest.mark.quick
-GROUPS = ("data and clients", "method and model", "training", "machine", "evaluation", "reliability")
+GROUPS = ("data and clients", "method and model", "training", "machine", "evaluation", "reliability", "privacy")
 TASKS = {
     "data", "label", "partition", "clients", "participation", "auxiliary", "auxiliary_mode", "augment", "model",
     "rounds", "epochs", "evaluate_every",
@@ -30,7 +30,7 @@ TASKS = {
 def test_the_sets_are_what_they_were_when_each_was_a_list() -> None:
     """A hash, a batched program and a run's name rest on them."""
     assert MACHINE == ("engine", "device", "width", "kernels", "deterministic", "checkpoint_every")
-    assert set(FREE) == {"rounds", "on_bad_update", *MACHINE}
+    assert set(FREE) == {"rounds", "on_bad_update", "privacy_budget", *MACHINE}
     splits = {"seed", "partition", "partition_seed", "auxiliary", "auxiliary_mode"}
     assert set(VARIED) == {"lr", "momentum", "weight_decay", "lr_decay"} | splits
     assert set(TASK) == TASKS

@@ -36,6 +36,7 @@ COMMANDS = {
     "partition": Command("fedssd.cli.partition", "show how a partition deals a dataset out to clients"),
     "data": Command("fedssd.cli.data", "list, prepare and show datasets"),
     "federation": Command("fedssd.cli.federation", "run a recipe on real machines, over Flower"),
+    "privacy": Command("fedssd.cli.privacy", "what ε some noise comes to over the rounds"),
     "theory": Command("fedssd.cli.theory", "what the convergence theorem promises"),
 }
 

@@ -183,13 +183,18 @@ def many(count: int, thing: str) -> str:
 
 
 def ended(results: Sequence[Result]) -> int:
-    """The exit status of what ran: 1 where a run failed, which is said of each."""
+    """The exit status of what ran: 1 where a run failed or stopped early, which is said of each."""
     from fedssd.runs.checkpoint import how_to_recover
     from fedssd.runs.folder import RunFolder
 
     failed = [result for result in results if result.summary.failed]
+    stopped = [result for result in results if result.summary.ended]
     for result in failed:
         summary, where = result.summary, f" {result.folder}" if result.folder else ""
         how = how_to_recover(RunFolder(result.folder) if result.folder else None)
         print(f"fedssd: run{where} failed in round {summary.rounds}: {summary.failed}; {how}", file=sys.stderr)
-    return 1 if failed else 0
+    for result in stopped:
+        summary, where = result.summary, f" {result.folder}" if result.folder else ""
+        how = f"stopped after round {summary.rounds} of {summary.of_rounds}"
+        print(f"fedssd: run{where} {how}: {summary.ended}", file=sys.stderr)
+    return 1 if failed or stopped else 0

@@ -122,6 +122,8 @@ def describe(summary: Summary, recipe: Recipe) -> list[str]:
             f"the clients' own models: {100 * summary.local_accuracy:.2f} % on average, "
             f"forgetting gap {round(100 * summary.forgetting, 2) + 0.0:.2f} points"
         )
+    if summary.privacy is not None:
+        lines.append(f"privacy: {summary.privacy}")
     if short := briefly(recipe):
         lines.append(short)
     if summary.diverged is not None:

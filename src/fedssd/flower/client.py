@@ -33,6 +33,7 @@ from fedssd.flower.messages import (
 from fedssd.flower.samples import fitted, read_node, resized, shares
 from fedssd.flower.settings import recipe_of
 from fedssd.simulation.machine import fitting_threads, repeatable, using_threads
+from fedssd.simulation.private import blank, refuse_other_terms, send
 from fedssd.simulation.setup import Setup, set_up
 from fedssd.simulation.simulation import method_at
 
@@ -80,7 +81,11 @@ class Trainer:
             done = self.engine.train_client(job, self.client, rows, memory)
         seconds = time.perf_counter() - begun
         kept.keep(order.accepted, memory, order.round, done.memory)
-        return Reply(self.client, order.round, fresh, done.got, done.report, self.samples, done.figures, seconds)
+        got, figures, terms = done.got, done.figures, self.setup.terms
+        if terms is not None and terms.mode == "local":
+            got = send(terms, sent["weights"], got, order.round - 1, self.client)
+            figures, seconds = blank(figures), 0.0
+        return Reply(self.client, order.round, fresh, got, done.report, self.samples, figures, seconds)
 
 
 def prepare(client: int, samples: Samples, setup: Setup, classes: int) -> Trainer:
@@ -99,6 +104,8 @@ def trainer(recipe: Path, overrides: str, client: int, path: str, load_samples: 
     """The client of a node, made once in a process; no part of the app, which Flower's simulation pickles."""
     chosen = recipe_of(recipe, overrides)
     setup = set_up(chosen, kind.shape, len(kind.classes))
+    if overrides and recipe_of(recipe).privacy_mode == "local":
+        refuse_other_terms(set_up(recipe_of(recipe), kind.shape, len(kind.classes)), setup)
     if not path:
         samples = fitted(*shares(chosen).of_client(client), kind, f"the recipe's {chosen.data}")
     elif load_samples is None:

@@ -29,11 +29,13 @@ from fedssd.runs.checkpoint import (
 )
 from fedssd.runs.folder import RunFolder
 from fedssd.runs.provenance import header
+from fedssd.runs.spending import keep_ledger
 from fedssd.simulation.machine import Machine
-from fedssd.simulation.measure import measure_round
+from fedssd.simulation.measure import Clock, measure_round
+from fedssd.simulation.private import charge, recorded
 from fedssd.simulation.receive import Received
 from fedssd.simulation.result import Round
-from fedssd.simulation.simulation import Clock, Closed, Run, close_received, evaluate_closed, open_job, read
+from fedssd.simulation.simulation import Closed, Run, close_received, evaluate_closed, open_job, read
 
 REPORT = "report.html"
 
@@ -64,7 +66,9 @@ class ServedRun:
             return
         line = header(run.federation, self.machine.engine, device, self.machine.threads)
         run.header = line
-        del line["counts"]  # which classes a client holds is known to its node alone
+        if run.ledger is not None:
+            keep_ledger(run.ledger, folder, needed=point is not None and point.state is not None)
+        line.pop("counts", None)  # which classes a client holds is known to its node alone
         if point is None or point.state is None:
             forget(folder, rounds_in(folder))
             folder.begin(run.federation, line)
@@ -85,6 +89,13 @@ class ServedRun:
         self._sent_at = time.perf_counter()
         return Opened(self._job.sent, self._job.clients, self._job.public)
 
+    def ask(self) -> None:
+        """Count the round, where its noise is drawn by the clients that are about to be asked."""
+        terms = self.run.federation.terms
+        if terms is not None and terms.mode == "local":
+            assert self._job is not None
+            charge(self.run, self._job)
+
     def work(self, samples: int) -> Work:
         """What a client of so many samples does in the round: it follows from the recipe, so nobody is asked."""
         assert self._job is not None
@@ -102,6 +113,8 @@ class ServedRun:
         self._slowest = min(outcome.slowest, took)  # nobody trained for longer than the round took
         down, up = outcome.asked * tree.size_in_bytes(job.sent), outcome.arrived * self._reply_size
         with self._clock.measure("server"):
+            if self.run.federation.terms is not None and self.run.federation.terms.mode == "central":
+                charge(self.run, job)
             received = Received(*outcome[:3], up, down, {self.run.federation.rounds.form: outcome.seen})
             self._closed = close_received(self.run, job, received)
         kept = self._closed.received
@@ -123,6 +136,8 @@ class ServedRun:
         closed = read(run, closed, evaluation)
         seconds = {name: round(value, 4) for name, value in {**self._clock.seconds, "local": self._slowest}.items()}
         new = replace(measure_round(run.federation, job, received, evaluation, seconds), clients=tuple(opened.clients))
+        if run.ledger is not None:
+            new = recorded(new, run.ledger)
         if self.folder:
             self.folder.add(new)
         run.rounds.append(new)

@@ -31,6 +31,7 @@ from fedssd.runs.checkpoint import (
 )
 from fedssd.runs.folder import RunFolder, refuse_taken
 from fedssd.simulation.machine import Machine, card_name, fitting_threads, using_threads
+from fedssd.simulation.private import rounds_left
 from fedssd.simulation.result import Round
 from fedssd.simulation.setup import Brought, Federation, assemble
 from fedssd.simulation.simulation import Run, start
@@ -60,20 +61,23 @@ def strategy_for(
 ) -> FederatedStrategy:
     """The Flower strategy of a run."""
     federation = served.run.federation
+    recipe, terms = federation.recipe, federation.terms
+    central = terms is not None and terms.mode == "central"
     rules = Rules(
         settings.min_nodes or federation.cohort,
         settings.wait,
         settings.round_timeout,
-        settings.weighting,
+        "equal" if terms else settings.weighting,
         settings.most_samples,
-        Limits(federation.recipe.reach, federation.recipe.norm_limit),
-        federation.recipe.on_bad_update == "stop",
+        Limits() if central else Limits(recipe.reach, recipe.norm_limit),  # there the noise must not depend on who came
+        recipe.on_bad_update == "stop",
+        central,
     )
     return FederatedStrategy(
         kind=replace(samples.kind, dtype=str(federation.dataset.x_train.dtype).removeprefix("torch.")),
         run=served.name,
         population=federation.recipe.clients,
-        server=Ends(served.open, served.work, served.seen, served.close),
+        server=Ends(served.open, served.ask, served.work, served.seen, served.close),
         like=served.like,
         weights=served.run.state.weights,
         rules=rules,
@@ -115,6 +119,8 @@ def serve(
                 _rounds(prompt, served, ours if wrap is None else wrap(ours), timeout)
         finally:  # a run that ends early keeps the rounds it has
             served.conclude()
+        if served.run.ended:
+            raise UserError(f"stopped after round {served.run.state.round} of {recipe.rounds}: {served.run.ended}")
     return served.run
 
 
@@ -133,7 +139,7 @@ def _rounds(grid: Grid, served: ServedRun, strategy: Strategy, timeout: float) -
     strategy.start(
         grid,
         arrays_of(run.state.weights),
-        num_rounds=rounds - run.state.round,
+        num_rounds=rounds_left(run),
         timeout=timeout,
         evaluate_fn=evaluate,
     )

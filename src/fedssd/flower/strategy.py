@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -71,6 +71,7 @@ class Rules:
     most_samples: int = 0  # a client that claims more is refused; 0 sets no limit
     limits: Limits = field(default_factory=Limits)  # how far an update may go
     stop: bool = False  # a refused reply ends the run
+    zeroed: bool = False  # a reply that is not finite is no reason to refuse it: it counts as no change
 
 
 CAP = 2.0  # capped: nobody counts for more than so many times the cohort's median
@@ -81,6 +82,7 @@ class Ends:
     """What the strategy asks of whoever keeps the run: the contract's two ends of a round."""
 
     open: Callable[[Tree], Opened]  # from the global weights
+    ask: Callable[[], None]  # told before anybody is written to
     work: Callable[[int], Work]  # what a client of so many samples does in this round
     seen: Callable[[], Seen]  # what the guard remembers of earlier rounds
     close: Callable[[Outcome], tuple[Tree, Outcome]]  # to the global weights; who spoils them is left out after all
@@ -121,6 +123,7 @@ class FederatedStrategy(Strategy):
         absent = (client for client in opened.cohort if client not in present)
         self._absent = {client: "its key is revoked" if client in revoked else "not connected" for client in absent}
         self._asked = []
+        self.server.ask()
         self._sent_at = time.monotonic()
         for client, node in present.items():
             accepted = self.accepted.get(client, NEVER)
@@ -258,6 +261,8 @@ class FederatedStrategy(Strategy):
                 f"it answers as client {reply.client} for round {reply.round}, asked was client {client} "
                 f"for round {self.round + 1}"
             )
+        if self.rules.zeroed and not all(bool(leaf.isfinite().all()) for leaf in tree.leaves(reply.update)):
+            reply = replace(reply, update=self._sent_weights)
         seen = float(reply.figures["count"])
         if not 0 < seen < math.inf:  # the round's figures are divided by it
             return f"it claims to have trained on {seen:g} samples, expected above 0"

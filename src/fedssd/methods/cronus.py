@@ -31,6 +31,8 @@ class Cronus(Consensus):
     paper: ClassVar[str] = (
         "Chang et al. 2019, Cronus: Robust and Heterogeneous Collaborative Learning with Black-Box Knowledge Transfer"
     )
+    tells_up: ClassVar[str] = "outputs on the public set"
+    tells_down: ClassVar[str] = "their robust mean"
     strength: ClassVar[str] = "lam"
 
     lam: float = 1.0

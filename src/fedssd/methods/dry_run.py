@@ -65,6 +65,12 @@ def _try(local: Local, source: MethodSource, setting: SampleForm) -> None:
         raise UserError(f"{where(error, path, kind)}: {kind.__name__} fails in {stage}: {told(error)}") from None
 
 
+@cache
+def reports_beside(local: Local, setting: SampleForm) -> bool:
+    """Whether a client sends anything beside what it uploads: seen on one client's round with a small model."""
+    return bool(tree.leaves(_Trial(local, Path(), setting).plain()["report"]))
+
+
 class _Tiny(nn.Module):
     def __init__(self, setting: SampleForm) -> None:
         super().__init__()

@@ -32,6 +32,8 @@ class FD(OwnModel):
         "Jeong et al. 2018, Communication-Efficient On-Device Machine Learning: "
         "Federated Distillation and Augmentation under Non-IID Private Data"
     )
+    tells_up: ClassVar[str] = "mean outputs by class"
+    tells_down: ClassVar[str] = "the others' mean outputs by class"
     strength: ClassVar[str] = "gamma"
     reads_data: ClassVar[bool] = True
 

@@ -22,6 +22,7 @@ class FedCAD(Local):
     paper: ClassVar[str] = (
         "He et al. 2022, Class-wise Adaptive Self Distillation for Federated Learning on Non-IID Data"
     )
+    tells_down: ClassVar[str] = "mean weights, K accuracies on D_V"
     strength: ClassVar[str] = "lam"
     needs_auxiliary: ClassVar[bool] = True
 

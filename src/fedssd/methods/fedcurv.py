@@ -27,6 +27,8 @@ class FedCurv(Local):
     name: ClassVar[str] = "fedcurv"
     formula: ClassVar[str] = "CE + λ Σ_{j≠i} Σ_p F_j[p] (w[p] − w_j[p])²"
     paper: ClassVar[str] = "Shoham et al. 2019, Overcoming Forgetting in Federated Learning on Non-IID Data"
+    tells_up: ClassVar[str] = "weights, mean squared gradients of single samples"
+    tells_down: ClassVar[str] = "mean weights, the others' squared gradients"
     strength: ClassVar[str] = "lam"
     published: ClassVar = {"cifar10": {"lam": 1e-3}, "cifar100": {"lam": 1e-4}, "tiny-imagenet": {"lam": 1e-5}}
     reads_data: ClassVar[bool] = True

@@ -27,6 +27,7 @@ class FedGKD(Local):
         "CE + (γ/2) T² KL( softmax(z̄/T) ‖ softmax(z/T) ), z̄ from the mean of the last M global models"
     )
     paper: ClassVar[str] = "Yao et al. 2021, Local-Global Knowledge Distillation in Heterogeneous Federated Learning"
+    tells_down: ClassVar[str] = "the last M mean weights"
     strength: ClassVar[str] = "gamma"
     tied_to_places: ClassVar[str] = "the mean of the last global models"
 

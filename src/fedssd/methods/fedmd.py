@@ -24,6 +24,8 @@ class FedMD(Consensus):
     name: ClassVar[str] = "fedmd"
     formula: ClassVar[str] = "digest: λ mean_k |z − z̄|_k on the public set, z̄ the clients' mean; then revisit: CE"
     paper: ClassVar[str] = "Li and Wang 2019, FedMD: Heterogenous Federated Learning via Model Distillation"
+    tells_up: ClassVar[str] = "outputs on the public set"
+    tells_down: ClassVar[str] = "their mean"
     strength: ClassVar[str] = "lam"
 
     lam: float = 1.0

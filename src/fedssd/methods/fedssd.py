@@ -96,6 +96,7 @@ class FedSSD(Local):
     paper: ClassVar[str] = (
         "He et al., Learning Critically: Selective Self Distillation in Federated Learning on Non-IID Data"
     )
+    tells_down: ClassVar[str] = "mean weights, K² rates on D_V"
     strength: ClassVar[str] = "m_max"
     published: ClassVar = {"cifar10": {"m_max": 0.01}, "cifar100": {"m_max": 0.001}, "tiny-imagenet": {"m_max": 0.001}}
     needs_auxiliary: ClassVar[bool] = True

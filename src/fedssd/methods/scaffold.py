@@ -25,6 +25,8 @@ class Scaffold(Local):
     name: ClassVar[str] = "scaffold"
     formula: ClassVar[str] = "CE + ⟨c − c_i, w⟩, c_i ← c_i − c + (w_g − w)/(η‖a_i‖₁)"
     paper: ClassVar[str] = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
+    tells_up: ClassVar[str] = "weights, a mean gradient"
+    tells_down: ClassVar[str] = "mean weights, a mean gradient"
     tied_to_places: ClassVar[str] = "its control variates"
 
     def server_memory(self, weights: Tree) -> Tree:

@@ -13,6 +13,7 @@ from fedssd.errors import UserError
 Role = Literal["task", "split", "seed", "method", "number", "train", "record", "machine"]
 MOST = 1_000_000_000  # of anything counted
 LAST_SEED = 2**32 - 1
+TABLE = "privacy"  # the keys that stand in a table of this name, where a recipe is a file: [privacy] has mode, clip, …
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -256,6 +257,57 @@ class Keys:
         role="train",
         see="reliability.md#faults",
     )
+    privacy_mode: str = key(
+        "",
+        "differential privacy: central (noise at the server), local (at the clients) or empty for none",
+        group="privacy",
+        role="train",
+        choices=("", "central", "local"),
+        later=True,
+        see="privacy.md",
+    )
+    privacy_clip: float = key(
+        1.0, "the norm that no client's update exceeds", group="privacy", role="train", above=0, high=1e9, later=True
+    )
+    privacy_noise: float = key(
+        0.0,
+        "deviation of the noise, in clips; 0 to let epsilon say",
+        group="privacy",
+        role="train",
+        low=0,
+        high=1e6,
+        later=True,
+    )
+    privacy_epsilon: float = key(
+        0.0,
+        "the ε that all rounds are to come to, which says how much noise; 0 to name the noise",
+        group="privacy",
+        role="train",
+        low=0,
+        high=1e6,
+        later=True,
+    )
+    privacy_delta: float = key(
+        1e-5, "the chance at which ε may fail", group="privacy", role="train", above=0, below=1, later=True
+    )
+    privacy_budget: float = key(
+        0.0,
+        "the run stops before ε passes this; 0 for never",
+        group="privacy",
+        role="train",
+        low=0,
+        free=True,
+        later=True,
+    )
+    privacy_test_seed: int = key(
+        -1,
+        "for tests: draw the noise from this seed, which hides nothing; -1 draws it from the system",
+        group="privacy",
+        role="train",
+        low=-1,
+        high=LAST_SEED,
+        later=True,
+    )
 
 
 KEYS: dict[str, Key] = {one.name: one.metadata["key"] for one in fields(Keys)}
@@ -288,4 +340,6 @@ def spellings(name: str) -> list[str]:
 def canonical(word: str) -> str:
     """A key as a flag or another of its names has it, as a recipe has it; an option's dots stay."""
     name = word.removeprefix("options.") if "." in word else word.replace("-", "_")
+    if name.startswith(f"{TABLE}."):
+        name = name.replace(".", "_", 1).replace("-", "_")
     return SPELLINGS.get(name, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.errors import UserError, closest, nearest
-from fedssd.recipe.keys import KEYS, LATER, MACHINE, Keys, canonical, spellings
+from fedssd.recipe.keys import KEYS, LATER, MACHINE, TABLE, Keys, canonical, spellings
 from fedssd.recipe.values import checked, parsed, toml_value, typed
 
 if TYPE_CHECKING:
@@ -112,7 +112,14 @@ class Recipe(Keys):
 
     def to_toml(self) -> str:
         """The recipe as the text of a TOML file that :meth:`load` reads back."""
-        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in KEYS]
+        inner = {name: name.removeprefix(f"{TABLE}_") for name in KEYS if name.startswith(f"{TABLE}_")}
+        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in KEYS if name not in inner]
+        if any(getattr(self, name) != KEYS[name].default for name in inner):
+            lines += [
+                "",
+                f"[{TABLE}]",
+                *(f"{word} = {toml_value(getattr(self, name))}" for name, word in inner.items()),
+            ]
         for method, options in sorted(self.options.items()):
             lines += ["", f"[options.{json.dumps(method)}]", *(f"{k} = {toml_value(v)}" for k, v in options.items())]
         return "\n".join(lines) + "\n"
@@ -206,19 +213,34 @@ def _understood(below: Options, values: Mapping[str, Any], where: str) -> tuple[
     """Values by the recipe's keys, each of its key's type, and the options above those ``below``."""
     changed: dict[str, Any] = {}
     options: Options = {method: dict(given) for method, given in below.items()}
-    for word, value in values.items():
+    for word, value in _without_table(values, where).items():
         name = canonical(word)
         if name in changed:
-            raise UserError(f"{where}: {' and '.join(spellings(name))} are one key, and both are given")
+            both = " and ".join(spellings(name))
+            raise UserError(
+                f"{where}: {both} are one key, and both are given"
+                if both != name
+                else f"{where}: {name} is given twice"
+            )
         if name == "options":
             _merge_options(options, value, where)
-        elif "." in word:
+        elif "." in name:
             _set_option(options, name, value, where)
         elif name in KEYS:
             changed[name] = typed(name, value, where)
         else:
             raise UserError(f"{where}: unknown key {word!r}: {_meant(name, value)}")
     return changed, options
+
+
+def _without_table(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values with those of the table ``[privacy]`` beside the others, as ``privacy.clip``."""
+    inner = values.get(TABLE, {})
+    if not isinstance(inner, Mapping):
+        raise UserError(f"{where}: {TABLE} expects a table such as [{TABLE}] with mode and noise, got {inner!r}")
+    return {word: value for word, value in values.items() if word != TABLE} | {
+        f"{TABLE}.{word}": value for word, value in inner.items()
+    }
 
 
 def _meant(key: str, value: Any) -> str:

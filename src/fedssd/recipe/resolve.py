@@ -41,6 +41,7 @@ def with_names(recipe: Recipe, shape: tuple[int, ...]) -> Recipe:
         augment=auto_augment if recipe.augment == "auto" else recipe.augment,
         model=",".join(default_model(recipe.data, shape) if name == "auto" else name for name in model_names(recipe)),
         head=auto_head if recipe.head == "auto" else recipe.head,
+        evaluate_local=recipe.evaluate_local and not recipe.privacy_mode,  # it would tell of single clients
         options=options_in_force(method),
     )
 

@@ -15,7 +15,9 @@ def checked(name: str, value: Any) -> Any:
     """A value within the key's bounds, or one line that says what was expected."""
     one = KEYS[name]
     if one.choices and value not in one.choices:
-        raise UserError(f"{name} expects one of {', '.join(one.choices)}, got {value!r}")
+        raise UserError(
+            f"{name} expects one of {', '.join(choice or 'nothing' for choice in one.choices)}, got {value!r}"
+        )
     if one.understand is not None:
         one.understand(value)
     if one.kind in (int, float) and not _within(one, value):

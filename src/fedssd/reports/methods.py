@@ -80,6 +80,8 @@ def _facts(kind: type[Local] | type[Server], sent: Footprint, stored: Facts) -> 
         "strength": local.strength if local else None,
         "published": {dataset: dict(values) for dataset, values in published.items()},
         "needs": [need for need, wanted in needs.items() if wanted],
+        "tells_up": kind.tells_up,
+        "tells_down": kind.tells_down,
         "down": str(sent.down),
         "up": str(sent.up),
         "client_keeps": str(sent.client),
@@ -108,6 +110,7 @@ def as_text(entry: Facts) -> list[str]:
         "paper's values": _by_dataset(entry["published"]),
         "needs": ", ".join(entry["needs"]),
         "sends": f"{entry['down']} down, {entry['up']} up",
+        "tells": f"{entry['tells_up']} up, {entry['tells_down']} down",
         "keeps": f"client {entry['client_keeps']}, server {entry['server_keeps']}",
         "cost": _cost_in_words(entry["cost"]),
         "from": entry["paper"],
@@ -130,7 +133,19 @@ def _cost_in_words(cost: Facts | None) -> str:
 
 def as_markdown(entries: list[Facts]) -> str:
     """The table of the methods page."""
-    heads = ("name", "half", "what", "down", "up", "a client keeps", "the server keeps", "a step", "server", "paper")
+    heads = (
+        "name",
+        "half",
+        "what",
+        "down",
+        "up",
+        "what it tells: up; down",
+        "a client keeps",
+        "the server keeps",
+        "a step",
+        "server",
+        "paper",
+    )
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for entry in entries:
         cost = entry["cost"]
@@ -141,6 +156,7 @@ def as_markdown(entries: list[Facts]) -> str:
             entry["formula"],
             entry["down"],
             entry["up"],
+            f"{entry['tells_up']}; {entry['tells_down']}",
             entry["client_keeps"],
             " + ".join(part for part in keeps if part != "–") or "–",
             f"{cost['step']:.2f}" if cost else "not measured",

@@ -119,7 +119,14 @@ def facts(setting: Setting) -> list[list[str]]:
         ["clients", clients],
         ["rounds", rounds],
         ["model", _models(setting)],
+        *([["privacy", promise]] if (promise := _promise(setting.records)) else []),
     ]
+
+
+def _promise(records: Sequence[Result]) -> str:
+    """What runs under differential privacy promise; empty where none does."""
+    found = dict.fromkeys(str(one.summary.privacy or "none") for one in records)
+    return "" if set(found) == {"none"} else "; ".join(found)
 
 
 def _far(records: Sequence[Result]) -> str:

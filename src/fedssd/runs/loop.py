@@ -17,6 +17,7 @@ from fedssd.runs.checkpoint import GOOD, Checkpoint, forget, go_on, last_common,
 from fedssd.runs.folder import DiskError, RunFolder, refuse_taken
 from fedssd.runs.provenance import header
 from fedssd.runs.signals import unbroken
+from fedssd.runs.spending import keep_ledger
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
 from fedssd.simulation.receive import newly_missing
@@ -97,16 +98,16 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
     begun = time.perf_counter() - runs[0].seconds
     try:
         for done in range(runs[0].state.round, rounds):
-            if all(run.failed for run in runs):
+            over = [bool(run.failed or run.ended) for run in runs]  # trained only for the others' rounding
+            if all(over):
                 break
             with blaming(f"in round {done + 1}"):
                 closed, ended = one_round(runs, engine)
-            going = [not run.failed for run in runs]  # one that failed is trained only for the others' rounding
             with unbroken():
                 if any(_begins_to_fail(run, one) for run, one in zip(runs, closed, strict=True)):
                     keeper.keep()  # from here it may be lost
-                for run, folder, one, new, on in zip(runs, keeper.folders, closed, ended, going, strict=True):
-                    if not on:
+                for run, folder, one, new, past in zip(runs, keeper.folders, closed, ended, over, strict=True):
+                    if past:
                         run.state = run.state._replace(round=run.state.round + 1)
                         continue
                     if folder:
@@ -115,11 +116,12 @@ def _loop(runs: list[Run], engine: Engine, keeper: OnDisk, listen: Listener) -> 
                     run.seconds = time.perf_counter() - begun
                     run.move_on(one)
                 keeper.keep_if_due()
-            for place, (run, new, on) in enumerate(zip(runs, ended, going, strict=True)):
-                if not on:
+            for place, (run, new, past) in enumerate(zip(runs, ended, over, strict=True)):
+                if past:
                     continue
                 notes = [_divergence(run, new)] if _diverged_now(run) else []
                 notes += [f"{run.name} failed in round {new.number}: {run.failed}"] if run.failed else []
+                notes += [f"{run.name} stops after round {new.number}: {run.ended}"] if run.ended else []
                 for note in [*notes, *newly_missing(run.name, run.rounds)]:
                     listen(Event(run.name, done * len(runs) + place, rounds * len(runs), note=note))
                 folder = keeper.folders[place]
@@ -181,6 +183,8 @@ class OnDisk:
             run.header = line = header(run.federation, self.machine.engine, device, self.machine.threads)
             if folder is None:
                 continue
+            if run.ledger is not None:
+                keep_ledger(run.ledger, folder, needed=bool(points and points[place].state is not None))
             if points and points[place].state is not None:
                 _refuse_fewer(run, folder, points[place].round)
                 go_on(run, folder, points[place], line, device)

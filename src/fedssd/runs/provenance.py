@@ -45,6 +45,7 @@ def source_commit() -> str:
 def header(federation: Federation, engine: str, device: torch.device, threads: int) -> Line:
     """Line 0 of rounds.jsonl: what the run was made with."""
     data = federation.dataset
+    counts = federation.partition.counts(data.y_train, data.num_classes).tolist()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "fedssd": fedssd.__version__,
@@ -62,7 +63,7 @@ def header(federation: Federation, engine: str, device: torch.device, threads: i
         "data": data.fingerprint,
         "parameters": sum(federation.parameters.values()),
         "classes": list(data.classes),
-        "counts": federation.partition.counts(data.y_train, data.num_classes).tolist(),
+        **({} if federation.terms else {"counts": counts}),  # which classes a client holds is no secret otherwise
     }
 
 

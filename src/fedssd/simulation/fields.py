@@ -36,6 +36,11 @@ class Fields:
         found: int = self._take(key, int, "a whole number", default)
         return found
 
+    def flag(self, key: str) -> bool:
+        """Take true or false."""
+        found: bool = self._take(key, bool, "true or false", None)
+        return found
+
     def number(self, key: str) -> float:
         """Take a number."""
         found: float = self._take(key, (int, float), "a number", None)

@@ -1,9 +1,11 @@
-"""What is recorded of a round: what was measured, sent, distilled and dropped."""
+"""What is recorded of a round: what was measured, sent, distilled and dropped; and of all rounds together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,13 +15,34 @@ from fedssd.core import tree
 from fedssd.core.contract import Local, parts_of
 from fedssd.core.engine import Evaluation, Job, Trained
 from fedssd.core.tree import Tree
+from fedssd.recipe import Recipe
 from fedssd.simulation.fields import NAN, Matrix, Vector
 from fedssd.simulation.receive import Received
-from fedssd.simulation.result import Round
+from fedssd.simulation.result import Round, Summary
 from fedssd.simulation.setup import Federation
 
 CREDIBILITY_IN_FULL = 20  # classes up to which the whole matrix is recorded; beyond, its diagonal
 MATRICES_IN_FULL = 20  # classes, and clients, up to which confusion matrices are recorded
+
+
+class Clock:
+    """Seconds by purpose, with the device idle at every reading."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def move(self, purpose: str, other: str, seconds: float) -> None:
+        """Count seconds of one purpose as those of another."""
+        self.seconds[purpose] -= seconds
+        self.seconds[other] = self.seconds.get(other, 0.0) + seconds
+
+    @contextmanager
+    def measure(self, purpose: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds[purpose] = self.seconds.get(purpose, 0.0) + time.perf_counter() - begun
 
 
 def measure_round(
@@ -43,6 +66,41 @@ def measure_round(
         unchanged=_unchanged(received),
         seconds=seconds,
         **measured,
+    )
+
+
+def summarise(
+    recipe: Recipe, split_hash: str, rounds: Sequence[Round], seconds: float, failed: str = "", ended: str = ""
+) -> Summary:
+    """What these rounds came to."""
+    measured = [one for one in rounds if one.accuracy is not None]
+    last = measured[-1] if measured else None
+    best = max(measured, key=lambda one: one.accuracy or 0.0) if measured else None
+    return Summary(
+        method=recipe.method,
+        seed=recipe.seed,
+        rounds=len(rounds),
+        of_rounds=recipe.rounds,
+        bytes_up=sum(one.bytes_up for one in rounds),
+        bytes_down=sum(one.bytes_down for one in rounds),
+        server=recipe.server,
+        data=recipe.data,
+        partition=recipe.partition,
+        accuracy=last.accuracy if last else None,
+        loss=last.loss if last else None,
+        local_accuracy=last.local_accuracy if last else None,
+        forgetting=last.forgetting if last else None,
+        best_accuracy=best.accuracy if best else None,
+        best_round=best.number if best else None,
+        dropped=sum(len(one.dropped) for one in rounds),
+        unchanged_rounds=sum(bool(one.unchanged) for one in rounds),
+        diverged=next((one.number for one in rounds if one.diverged), None),
+        failed=failed,
+        ended=ended,
+        privacy=rounds[-1].privacy if rounds else None,
+        seconds=round(seconds, 3),
+        recipe_hash=recipe.hash,
+        split_hash=split_hash,
     )
 
 

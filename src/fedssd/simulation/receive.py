@@ -81,7 +81,8 @@ def _receive(
     trained = trained.only(here)
     bytes_up, _ = traffic(job.sent, trained)
     before = seen.get(model, Seen())
-    refused, now = ({}, before) if recipe.on_bad_update == "keep" else _judged(recipe, job, trained, before)
+    unjudged = recipe.on_bad_update == "keep" or recipe.privacy_mode == "central"  # there all are bounded, NaN is zero
+    refused, now = ({}, before) if unjudged else _judged(recipe, job, trained, before)
     if refused and recipe.on_bad_update == "stop":
         place, why = next(iter(refused.items()))
         raise stopped(job.round, job.clients[here[place]], why)

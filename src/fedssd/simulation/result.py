@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.core.tree import Tree
+from fedssd.privacy.terms import Spent
 from fedssd.recipe import Recipe
 from fedssd.simulation.fields import Fields, Json, Matrix, Vector, as_matrix, as_number, as_text
 
@@ -50,6 +51,7 @@ class Round:
     seconds: Mapping[str, float] = field(default_factory=dict)
     worst_class: float | None = None  # the global model's accuracy on the class it is worst at
     local_worst_class: float | None = None
+    privacy: Spent | None = None  # all that was promised up to this round, of a run under differential privacy
     more: dict[str, Any] = field(default_factory=dict)  # keys that a later release recorded
 
     @property
@@ -94,6 +96,7 @@ class Round:
             seconds=line.numbers("seconds"),
             worst_class=_worst(world.maybe("worst"), class_accuracy),
             local_worst_class=_worst(local.maybe("worst"), local_class),
+            privacy=_spent(line.inner("privacy")),
             more=line.rest,
         )
 
@@ -127,6 +130,7 @@ class Round:
         line |= {"unchanged": self.unchanged} if self.unchanged else {}
         line |= {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
         line |= {"seconds": dict(self.seconds)} if self.seconds else {}
+        line |= {"privacy": asdict(self.privacy)} if self.privacy else {}
         return line | self.more
 
 
@@ -153,6 +157,8 @@ class Summary:
     unchanged_rounds: int = 0  # rounds in which none did
     diverged: int | None = None  # the first round in which training broke down
     failed: str = ""  # why the run was ended, where it was
+    ended: str = ""  # why it stopped before its last round, where its recipe said so
+    privacy: Spent | None = None  # what all rounds promise together
     seconds: float = 0.0
     recipe_hash: str = ""
     split_hash: str = ""
@@ -195,6 +201,8 @@ class Summary:
             unchanged_rounds=whole.whole("unchanged_rounds", 0),
             diverged=whole.whole("diverged") if "diverged" in whole else None,
             failed=whole.text("failed", "") if whole.text("status", "") else "",
+            ended=whole.text("ended", ""),
+            privacy=_spent(whole.inner("privacy")),
             seconds=whole.maybe("seconds") or 0.0,
             recipe_hash=whole.text("recipe_hash", ""),
             split_hash=whole.text("split_hash", ""),
@@ -211,43 +219,16 @@ class Summary:
             content["diverged"] = self.diverged
         if self.failed:
             content |= {"status": self.status, "failed": self.failed}
+        if self.ended:
+            content |= {"status": self.status, "ended": self.ended}
+        if self.privacy:
+            content["privacy"] = asdict(self.privacy)
         if self.accuracy is not None:
             final = {"acc": self.accuracy, "loss": self.loss, "local_acc": self.local_accuracy}
             final["forgetting"] = self.forgetting
             content["final"] = {name: _finite(value) for name, value in final.items() if value is not None}
             content["best"] = {"acc": self.best_accuracy, "round": self.best_round}
         return content | self.more
-
-
-def summarise(recipe: Recipe, split_hash: str, rounds: Sequence[Round], seconds: float, failed: str = "") -> Summary:
-    """What these rounds came to."""
-    measured = [one for one in rounds if one.accuracy is not None]
-    last = measured[-1] if measured else None
-    best = max(measured, key=lambda one: one.accuracy or 0.0) if measured else None
-    return Summary(
-        method=recipe.method,
-        seed=recipe.seed,
-        rounds=len(rounds),
-        of_rounds=recipe.rounds,
-        bytes_up=sum(one.bytes_up for one in rounds),
-        bytes_down=sum(one.bytes_down for one in rounds),
-        server=recipe.server,
-        data=recipe.data,
-        partition=recipe.partition,
-        accuracy=last.accuracy if last else None,
-        loss=last.loss if last else None,
-        local_accuracy=last.local_accuracy if last else None,
-        forgetting=last.forgetting if last else None,
-        best_accuracy=best.accuracy if best else None,
-        best_round=best.number if best else None,
-        dropped=sum(len(one.dropped) for one in rounds),
-        unchanged_rounds=sum(bool(one.unchanged) for one in rounds),
-        diverged=next((one.number for one in rounds if one.diverged), None),
-        failed=failed,
-        seconds=round(seconds, 3),
-        recipe_hash=recipe.hash,
-        split_hash=split_hash,
-    )
 
 
 def nothing() -> None:
@@ -320,6 +301,22 @@ class Result:
         line = f'<polyline points="{points}" fill="none" stroke="currentColor"/>'
         curve = f'<svg width="300" height="100" role="img" aria-label="accuracy over rounds">{line}</svg>'
         return f"<p>{html.escape(repr(self)[1:-1])}</p><table>{''.join(cells)}</table>{curve}"
+
+
+def _spent(given: Fields) -> Spent | None:
+    if not given.rest:
+        return None
+    return Spent(
+        given.text("mode"),
+        given.text("unit"),
+        given.number("epsilon"),
+        given.number("delta"),
+        given.number("mu"),
+        given.whole("rounds"),
+        given.number("clip"),
+        given.number("noise"),
+        given.flag("private"),
+    )
 
 
 def _worst(recorded: float | None, by_class: Vector) -> float | None:

@@ -27,9 +27,12 @@ from fedssd.methods.custom import source_of
 from fedssd.methods.dry_run import SampleForm, try_local
 from fedssd.methods.registry import without_strength
 from fedssd.models import build_model, initial_weights
+from fedssd.privacy.terms import Terms
 from fedssd.recipe import Recipe
 from fedssd.recipe.resolve import build_method, model_names, with_names
 from fedssd.simulation.fit import in_numbers_taken, refuse_tiny_clients, try_model, try_server, try_training
+
+NOT_EVALUATED = "privacy: the clients' own models are not evaluated, as their figures would tell of single clients"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Setup:
     rounds: Rounds
     method: Method
     schedule: Schedule
+    terms: Terms | None  # of differential privacy
 
     @property
     def dtype(self) -> torch.dtype:
@@ -71,8 +75,8 @@ class Federation(Setup):
 
     @property
     def cohort(self) -> int:
-        """How many clients take part in a round: C·N to the nearest, halves up, at least one."""
-        return max(1, int(self.recipe.participation * len(self.partition.clients) + 0.5))
+        """How many clients take part in a round."""
+        return cohort_of(self.recipe, len(self.partition.clients))
 
     @property
     def weights(self) -> Tree:
@@ -120,16 +124,32 @@ def set_up(recipe: Recipe, shape: tuple[int, ...], classes: int, brought: Brough
     rounds = _rounds(recipe, {name: _net(module) for name, module in modules.items()}, method)
     recipe = replace(recipe, partial_batch=_partial_batch(recipe, rounds))
     schedule = Schedule(recipe.epochs, recipe.batch, recipe.partial_batch == "drop")
-    setup = Setup(recipe, steps, modules, rounds, method, schedule)
+    setup = Setup(recipe, steps, modules, rounds, method, schedule, _terms(recipe, method, rounds, shape))
     for part in parts_of(method.local):
         if source_of(type(part)) is not None:  # a user's own
             try_local(part, SampleForm(shape, classes, setup.dtype))
     return setup
 
 
+def _terms(recipe: Recipe, method: Method, rounds: Rounds, shape: tuple[int, ...]) -> Terms | None:
+    """What the recipe promises, if it promises privacy and the method can keep it."""
+    if not recipe.privacy_mode:
+        return None
+    from fedssd.simulation.private import refuse_unbounded, terms_of
+
+    refuse_unbounded(method, rounds, SampleForm(shape, 2, torch.float32))
+    return terms_of(recipe, cohort_of(recipe, recipe.clients))
+
+
+def cohort_of(recipe: Recipe, clients: int) -> int:
+    """How many of so many clients take part in a round: C·N to the nearest, halves up, at least one."""
+    return max(1, int(recipe.participation * clients + 0.5))
+
+
 def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
     """Load, split and build; raises UserError with one line for whatever does not fit."""
     brought = brought or Brought()
+    private = [NOT_EVALUATED] if recipe.privacy_mode and recipe.evaluate_local else []
     dataset = brought.dataset or load(recipe.data, recipe.label)
     setup = set_up(recipe, dataset.shape, dataset.num_classes, brought)
     recipe, steps, nets, method = setup.recipe, setup.pipeline, setup.rounds.nets, setup.method
@@ -148,7 +168,7 @@ def assemble(recipe: Recipe, brought: Brought | None = None) -> Federation:
         try_model(nets[name], own, dataset, steps)
         try_server(method.server, nets[name], own, dataset, steps)
     batchable = own_module is None or try_training(nets[recipe.model], models[recipe.model], dataset, steps)
-    remarks = (*numbers, *notes, *_warnings(method, recipe))
+    remarks = (*numbers, *notes, *_warnings(method, recipe), *private)
     return Federation(**vars(setup), dataset=dataset, partition=partition, auxiliary=auxiliary, models=models,
                       batchable=batchable, notes=remarks)  # fmt: skip
 

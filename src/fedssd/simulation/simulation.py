@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,14 +21,16 @@ from fedssd.core.round import ClientStore
 from fedssd.core.tree import Tree
 from fedssd.data.arrays import Samples, Whole
 from fedssd.engines import build_engine
+from fedssd.privacy.ledger import Ledger
 from fedssd.recipe import Recipe, check
+from fedssd.simulation import private
 from fedssd.simulation.events import Event, Listener, ignore
 from fedssd.simulation.fields import Json
 from fedssd.simulation.machine import Machine, repeatable, settle, using_threads
-from fedssd.simulation.measure import measure_round
+from fedssd.simulation.measure import Clock, measure_round, summarise
 from fedssd.simulation.own import bring, with_auxiliary
 from fedssd.simulation.receive import Received, receive, stopped
-from fedssd.simulation.result import Result, Round, summarise
+from fedssd.simulation.result import Result, Round
 from fedssd.simulation.setup import Federation, assemble
 
 
@@ -47,6 +48,7 @@ class Run:
     header: Json = field(default_factory=dict)  # what it is made with
     seconds: float = 0.0
     safety: Safety = field(default_factory=Safety)
+    ledger: Ledger | None = None  # of what has been spent, where the run is private
 
     @property
     def name(self) -> str:
@@ -60,6 +62,11 @@ class Run:
         if self.auxiliary is None:
             return f"in {IN_A_ROW} evaluated rounds in a row its loss on the test set was far above guessing"
         return f"{IN_A_ROW} rounds in a row were rolled back, each left the model far worse than guessing"
+
+    @property
+    def ended(self) -> str:
+        """Why the run stops before its last round, if its recipe says so."""
+        return private.ended(self) if self.ledger is not None else ""
 
     def method_now(self) -> Method:
         """The method with this round's learning rate."""
@@ -79,7 +86,7 @@ class Run:
     def result(self, folder: Path | None = None) -> Result:
         """What the run has come to, and where it is written, if it is."""
         recipe, weights = self.federation.recipe, self.weights()
-        summary = summarise(recipe, self.federation.partition.hash, self.rounds, self.seconds, self.failed)
+        summary = summarise(recipe, self.federation.partition.hash, self.rounds, self.seconds, self.failed, self.ended)
         return Result(
             recipe, tuple(self.rounds), summary, self.header, folder, partial(_given, weights), self.federation.module
         )
@@ -110,7 +117,10 @@ def start(federation: Federation, device: torch.device) -> Run:
     rows = [client.to(device) for client in federation.partition.clients]
     auxiliary = federation.auxiliary and Auxiliary(*(part.to(device) for part in federation.auxiliary))
     state = federation.rounds.first_state(federation.method, weights)
-    return Run(federation, state, federation.rounds.new_store(len(rows)), rows, federation.cohort, auxiliary)
+    run = Run(federation, state, federation.rounds.new_store(len(rows)), rows, federation.cohort, auxiliary)
+    if federation.terms is not None:
+        run.ledger = Ledger.of(federation.terms, len(rows))
+    return run
 
 
 def open_job(run: Run) -> Job:
@@ -129,12 +139,17 @@ def open_job(run: Run) -> Job:
 def close_job(run: Run, job: Job, trained: Trained) -> Closed:
     """What the round comes to at the server, and what the accepted clients will remember of it."""
     recipe, rounds = run.federation.recipe, run.federation.rounds
+    if run.federation.terms is not None:
+        private.charge(run, job)
+        trained = private.sent_by_clients(run.federation.terms, job, trained)
     received = receive(recipe, rounds, job, trained, len(run.rows), run.safety.seen)
     return close_received(run, job, received)._replace(trained=trained)
 
 
 def close_received(run: Run, job: Job, received: Received) -> Closed:
     """The same, of replies that the guard has seen; whoever spoils the model is left out here."""
+    if run.federation.terms is not None and run.federation.terms.mode == "central":
+        return _close_privately(run, job, received)
     rounds, everybody = run.federation.rounds, range(len(received.clients))
 
     def close(places: Sequence[int]) -> ServerState:
@@ -154,6 +169,19 @@ def close_received(run: Run, job: Job, received: Received) -> Closed:
         run.federation.dataset.num_classes,
     )
     return Closed(found.state, _left_out(run, received, found, alone), found.health, job.sent)
+
+
+def _close_privately(run: Run, job: Job, received: Received) -> Closed:
+    """The same where all replies are one, with noise on it: nobody is left out for what it does to the model."""
+    assert run.ledger is not None
+    assert run.federation.terms is not None
+    one = private.pooled(run.federation.terms, job, received.trained, run.cohort)
+    state = run.federation.rounds.close(job.method, run.state, one, len(run.rows), run.auxiliary)
+    if not watched(run) or run.auxiliary is None:
+        return Closed(state, received, run.safety.health, job.sent)
+    health, classes = run.safety.health, run.federation.dataset.num_classes
+    found = checked(run.state, 1, lambda places: state, lambda weights: _held_out(run, weights), health, classes)
+    return Closed(found.state, _left_out(run, received, found, False), found.health, job.sent)
 
 
 def watched(run: Run) -> bool:
@@ -204,26 +232,6 @@ def read(run: Run, closed: Closed, evaluation: Evaluation | None) -> Closed:
     return closed._replace(health=measured(loss, closed.health, classes))
 
 
-class Clock:
-    """Seconds by purpose, with the device idle at every reading."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def move(self, purpose: str, other: str, seconds: float) -> None:
-        """Count seconds of one purpose as those of another."""
-        self.seconds[purpose] -= seconds
-        self.seconds[other] = self.seconds.get(other, 0.0) + seconds
-
-    @contextmanager
-    def measure(self, purpose: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        yield
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds[purpose] = self.seconds.get(purpose, 0.0) + time.perf_counter() - begun
-
-
 def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Round]]:
     """One round of every run: open, train, close, evaluate. It changes nothing yet, so it can stop anywhere."""
     clock = Clock()
@@ -241,7 +249,10 @@ def one_round(runs: list[Run], engine: Engine) -> tuple[list[Closed], list[Round
     closed = [read(run, one, seen) for run, one, seen in zip(runs, closed, evaluations, strict=True)]
     seconds = {name: round(value / len(runs), 4) for name, value in clock.seconds.items()}
     found = zip(runs, jobs, closed, evaluations, strict=True)
-    return closed, [measure_round(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]
+    new = [measure_round(run.federation, job, one.received, seen, seconds) for run, job, one, seen in found]
+    return closed, [
+        one if run.ledger is None else private.recorded(one, run.ledger) for run, one in zip(runs, new, strict=True)
+    ]
 
 
 class Simulation:
@@ -297,8 +308,8 @@ class Simulation:
         self._closed: Closed | None = None
 
     def __iter__(self) -> Iterator[Round]:
-        """Run the rounds that are left; a run that fails has none."""
-        while self.state.round < self.recipe.rounds and not self._run.failed:
+        """Run the rounds that are left; a run that fails or has spent its privacy budget has none."""
+        while self.state.round < self.recipe.rounds and not self._run.failed and not self._run.ended:
             begun = time.perf_counter()
             with repeatable(self.recipe.deterministic), using_threads(self._machine.threads):
                 (self._closed,), (new,) = one_round([self._run], self._engine)

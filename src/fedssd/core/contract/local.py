@@ -30,6 +30,8 @@ class Local:
     reads_data: ClassVar[bool] = False  # finish() looks at the client's data
     needs_public: ClassVar[bool] = False  # clients hold the public set too, and may train on it
     shares_weights: ClassVar[bool] = True  # weights travel; else each client keeps a model of its own in its memory
+    tells_up: ClassVar[str] = "weights"  # what goes up that tells of the client's data
+    tells_down: ClassVar[str] = "mean weights"  # what comes down that tells of others' data, or of the server's own
     tied_to_places: ClassVar[str] = ""  # what it keeps over rounds that belongs to hidden units by their place
 
     def server_memory(self, weights: Tree) -> Tree:

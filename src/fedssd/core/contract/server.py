@@ -22,6 +22,8 @@ class Server:
     name: ClassVar[str] = "fedavg"
     formula: ClassVar[str] = "w ← Σ p_i w_i"
     paper: ClassVar[str] = Local.paper
+    tells_up: ClassVar[str] = Local.tells_up
+    tells_down: ClassVar[str] = Local.tells_down
     needs_auxiliary: ClassVar[bool] = False
     mixes_models: ClassVar[bool] = False  # combine_models() takes clients with different models
     moves_units: ClassVar[bool] = False  # a hidden unit may have another place in the next global model

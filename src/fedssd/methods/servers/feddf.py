@@ -32,6 +32,7 @@ class FedDF(Server):
     name: ClassVar[str] = "feddf"
     formula: ClassVar[str] = "w ← Σ p_i w_i, then Adam on KL( softmax(mean_i z_i) ‖ softmax(z) ) over unlabelled data"
     paper: ClassVar[str] = "Lin et al. 2020, Ensemble Distillation for Robust Model Fusion in Federated Learning"
+    tells_down: ClassVar[str] = "mean weights, trained on D_V"
     needs_auxiliary: ClassVar[bool] = True
     mixes_models: ClassVar[bool] = True
 

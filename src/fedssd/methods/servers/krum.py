@@ -27,6 +27,7 @@ class Krum(Server):
     paper: ClassVar[str] = (
         "Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent"
     )
+    tells_down: ClassVar[str] = "one client's weights"
 
     bad: int = 2
     keep: int = 1

@@ -22,6 +22,7 @@ class Median(Server):
     name: ClassVar[str] = "median"
     formula: ClassVar[str] = "w[p] ← median of {w_i[p]}"
     paper: ClassVar[str] = TrimmedMean.paper
+    tells_down: ClassVar[str] = "each weight of its middle client"
 
     def combine(self, net: Net, weights: Tree, memory: Tree, got: Tree, closing: Closing) -> tuple[Tree, Tree]:
         return tree.map_tree(lambda leaf: middle_mean(leaf, cut=len(leaf)), got), memory
