@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,14 @@ def test_a_saved_table_loads(tmp_path: Path) -> None:
     asked = Recipe(privacy={"mode": "local", "epsilon": 3.0}, **{"fedssd.m_max": 0.3})
     asked.save(tmp_path / "r.toml")
     assert Recipe.load(tmp_path / "r.toml") == asked
+
+
+def test_the_table_of_costs_is_made_from_the_runs() -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "privacy.py"))
+    found = json.loads((ROOT / "results" / "privacy" / "clients.json").read_text(encoding="utf-8"))
+    assert benchmark["table"](found) in (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    private = [run for run in found["runs"] if run["private"]]
+    assert all(run["epsilon"] == pytest.approx(8.0, abs=1e-6) for run in private)
+    assert {(run["model"], run["clients"], run["seed"]) for run in private} == {
+        (model, clients, seed) for model, clients in benchmark["CELLS"] for seed in benchmark["SEEDS"]
+    }

@@ -80,14 +80,20 @@ def _facts(kind: type[Local] | type[Server], sent: Footprint, stored: Facts) -> 
         "strength": local.strength if local else None,
         "published": {dataset: dict(values) for dataset, values in published.items()},
         "needs": [need for need, wanted in needs.items() if wanted],
-        "tells_up": kind.tells_up,
-        "tells_down": kind.tells_down,
+        "tells_up": _told(kind, "tells_up"),
+        "tells_down": _told(kind, "tells_down"),
         "down": str(sent.down),
         "up": str(sent.up),
         "client_keeps": str(sent.client),
         "server_keeps": str(sent.server),
         "cost": stored.get(kind.name),
     }
+
+
+def _told(kind: type[Local] | type[Server], what: str) -> str:
+    """What a half tells; of a user's own only what it says itself, as nobody has looked."""
+    known = kind in LOCALS.values() or kind in SERVERS.values()
+    return str(getattr(kind, what) if known else vars(kind).get(what, ""))
 
 
 def provenance() -> str:
@@ -110,7 +116,7 @@ def as_text(entry: Facts) -> list[str]:
         "paper's values": _by_dataset(entry["published"]),
         "needs": ", ".join(entry["needs"]),
         "sends": f"{entry['down']} down, {entry['up']} up",
-        "tells": f"{entry['tells_up']} up, {entry['tells_down']} down",
+        "tells": ", ".join(f"{entry[f'tells_{way}']} {way}" for way in ("up", "down") if entry[f"tells_{way}"]),
         "keeps": f"client {entry['client_keeps']}, server {entry['server_keeps']}",
         "cost": _cost_in_words(entry["cost"]),
         "from": entry["paper"],
