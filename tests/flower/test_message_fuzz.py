@@ -169,7 +169,7 @@ def scene() -> tuple[FederatedStrategy, Reply, list[Outcome]]:
         kind=Kind((1, 8, 8), "uint8", ("0", "1")),
         run="run",
         population=2,
-        server=Ends(lambda weights: Opened({"weights": weights}, [0, 1]), work, Seen, close),
+        server=Ends(lambda weights: Opened({"weights": weights}, [0, 1]), lambda: None, work, Seen, close),
         like=like,
         weights=federation.weights,
         rules=Rules(most_samples=10_000),

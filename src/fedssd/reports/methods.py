@@ -116,7 +116,7 @@ def as_text(entry: Facts) -> list[str]:
         "paper's values": _by_dataset(entry["published"]),
         "needs": ", ".join(entry["needs"]),
         "sends": f"{entry['down']} down, {entry['up']} up",
-        "tells": ", ".join(f"{entry[f'tells_{way}']} {way}" for way in ("up", "down") if entry[f"tells_{way}"]),
+        "tells": "; ".join(f"{entry[f'tells_{way}']} {way}" for way in ("up", "down") if entry[f"tells_{way}"]),
         "keeps": f"client {entry['client_keeps']}, server {entry['server_keeps']}",
         "cost": _cost_in_words(entry["cost"]),
         "from": entry["paper"],
