@@ -29,7 +29,7 @@ from fedssd.sweeps.grid import run_named
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "results" / "reliability"
-SETTING: dict[str, Any] = {
+SETTING: dict[str, Any] = {  # tests/runs/test_spoiled_models.py tells the loud lies to both engines
     "method": "fedavg",
     "partition": "dirichlet:0.1",
     "model": "mlp",
@@ -47,7 +47,7 @@ LOUD = {
     "claim=1x1e13": "more than 10¹⁵ samples claimed",
 }
 QUIET = {"scale=1x10": "×10", "flip=1x10": "flipped ×10", "scale=1x5": "×5", "flip=1x5": "flipped ×5"}
-FLOWER, MULTI_KRUM = "FedAvg, over Flower", "multi-Krum (one bad, mean of 7)"
+FLOWER, MULTI_KRUM = "FedAvg over Flower, reference engine", "multi-Krum (one bad, mean of 7)"
 
 
 class Column(NamedTuple):
@@ -59,7 +59,6 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("FedAvg, reference engine", {"engine": "reference"}, tuple(LOUD)),
     Column("FedAvg", {"engine": "vectorised"}, (*LOUD, *QUIET)),
     Column("median", {"server": "median", "engine": "vectorised"}, tuple(QUIET)),
     Column(MULTI_KRUM, {"server": "krum", "krum.bad": 1, "krum.keep": 7, "engine": "vectorised"}, tuple(QUIET)),
@@ -145,7 +144,7 @@ def _row(column: str, faults: str, seed: int, summary: Summary) -> Row:
 
 def tables(rows: list[Row]) -> tuple[str, str]:
     """The loud lies and the quiet ones."""
-    loud = table(rows, ["FedAvg, reference engine", "FedAvg", FLOWER], LOUD)
+    loud = table(rows, ["FedAvg", FLOWER], LOUD)
     return loud, table(rows, ["FedAvg", "median", MULTI_KRUM], QUIET)
 
 
