@@ -4,7 +4,7 @@
 
 Each lie is compared with the run in which that client is silent, on the same seed and split. Over Flower the server,
 the nodes and the bytes of every message are the real ones, in one process, and a client's app lies by itself.
-Writes results/reliability/lies.json and the tables that docs/reliability.md shows.
+Writes results/reliability/lies.json, prints two tables; docs/reliability.md shows the second.
 """
 
 from __future__ import annotations

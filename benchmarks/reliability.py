@@ -67,7 +67,6 @@ def measure(seeds: list[int], workers: int) -> list[dict[str, Any]]:
             "partition": split,
             "seed": seed,
             "acc": result.summary.accuracy,
-            "dropped": result.summary.dropped,
             "failed": result.summary.failed,
             "recipe_hash": result.summary.recipe_hash,
             "split_hash": result.summary.split_hash,

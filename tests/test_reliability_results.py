@@ -28,8 +28,7 @@ def content(name: str) -> dict[str, Any]:
 @pytest.mark.quick
 def test_the_tables_are_made_from_the_runs() -> None:
     assert benchmark("reliability")["table"](content("digits")) in PAGE
-    for table in benchmark("lies")["tables"](content("lies")["runs"]):
-        assert table in PAGE
+    assert benchmark("lies")["tables"](content("lies")["runs"])[1] in PAGE
 
 
 @pytest.mark.quick
