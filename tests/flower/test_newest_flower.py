@@ -38,4 +38,7 @@ def environment_over_this_one(folder: Path) -> str:
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "others.pth").write_text("\n".join(path for path in sys.path if Path(path).is_dir()), encoding="utf-8")
-    return str(folder / "bin" / "python")
+    python, program = folder / "bin" / "python", folder / "bin" / "fedssd"
+    program.write_text(f"#!{python}\nfrom fedssd.cli import main\nraise SystemExit(main())\n", encoding="utf-8")
+    program.chmod(0o755)
+    return str(python)
