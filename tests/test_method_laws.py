@@ -88,7 +88,7 @@ def test_fedntd_ignores_the_true_class(seed: int, classes: int, shift: float) ->
     student, teacher = torch.randn(2, 5, classes, generator=source, dtype=torch.float64)
     y = torch.randint(classes, (5,), generator=source)
     true = F.one_hot(y, classes).to(torch.float64)
-    batch = Batch(student, y, torch.ones(5), torch.tensor(5.0))
+    batch = Batch(student, y, torch.ones(5), torch.tensor(5.0), torch.bincount(y).float())
 
     def value(own: Tensor, other: Tensor) -> Tensor:
         return FedNTD(beta=2.0, temperature=1.5).penalty(Outputs(own, own), batch, {"logits": other}, {}, {}, {})

@@ -60,6 +60,7 @@ class ReferenceEngine:
         """The whole round of one client."""
         method, local = job.method, job.method.local
         weights: Tree = local.start(job.sent, memory)
+        held = self._held(rows)
         figures: Tree = {}
         public = 0 if job.public is None else len(job.public)
         taken = length = self._number(0)
@@ -67,7 +68,7 @@ class ReferenceEngine:
             progress = begin(method, weights, figures)
             steps = plan_phase(phase, self.schedule, job.seed, job.round, client, len(rows), public)
             for position, key in steps:
-                batch = self._batch(rows, position, key, job.public)
+                batch = self._batch(rows, position, key, job.public, held)
                 with torch.no_grad():
                     target = local.targets(self.net, job.sent, memory, batch)
                 progress = local_step(method, self.net, progress, job.sent, memory, batch, target)
@@ -105,7 +106,15 @@ class ReferenceEngine:
             loss += F.cross_entropy(logits, y, reduction="sum")
         return Evaluation(counts, loss / len(world.test_y))
 
-    def _batch(self, rows: Tensor, position: Tensor, key: Tensor, public: Tensor | None) -> Batch:
+    def _held(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """How many samples a client holds, and how many of each class."""
+        y = self.world.y[rows]
+        counts = torch.bincount(y[y >= 0], minlength=self.world.classes)
+        return self._number(len(rows)), counts.to(self.world.dtype)
+
+    def _batch(
+        self, rows: Tensor, position: Tensor, key: Tensor, public: Tensor | None, held: tuple[Tensor, Tensor]
+    ) -> Batch:
         world = self.world
         position = position.to(rows.device)
         index = rows[position.clamp(max=len(rows) - 1)]
@@ -115,7 +124,7 @@ class ReferenceEngine:
             beyond = position >= len(rows)
             x[beyond] = public[position[beyond] - len(rows)]
             y = torch.where(beyond, len(rows) - 1 - position, y)
-        return Batch(x, y, mask, self._number(len(rows)))
+        return Batch(x, y, mask, *held)
 
     def _data(self, rows: Tensor, public: Tensor | None) -> ClientData:
         world = self.world

@@ -92,7 +92,8 @@ class _Trial:
         self.weights = tree.map_tree(self._near, tree.cast(tree.zeros_like(weights), setting.dtype))
         self.method, self.net = Method(local), Net(module)
         x, y = self._samples(SAMPLES)
-        self.batch = Batch(x, y, torch.ones(SAMPLES, dtype=x.dtype), torch.tensor(float(SAMPLES), dtype=x.dtype))
+        counts = torch.bincount(y, minlength=setting.classes).to(x.dtype)
+        self.batch = Batch(x, y, torch.ones(SAMPLES, dtype=x.dtype), counts.sum(), counts)
         self.server_memory = self._tree("server_memory", local.server_memory(self.weights))
         self.auxiliary = Auxiliary(*self._samples(setting.classes)) if local.needs_auxiliary else None
         said = self._broadcast(self.auxiliary)

@@ -19,6 +19,7 @@ class Batch(NamedTuple):
     y: Tensor  # [B], the class; −1 − j for sample j of the public set, which has no label
     mask: Tensor  # [B], 1 for a sample and 0 for padding
     samples: Tensor  # n_i, how many samples the client holds
+    counts: Tensor  # [K], how many of each class, known before the first step
 
     @property
     def labelled(self) -> Tensor:

@@ -44,6 +44,7 @@ class Cohort:
         self.batch = max(self.schedule.batch_size(count) for count in counts)
         self.rows = pad_sequence([member.rows for member in members], batch_first=True).to(world.device)  # [M, n]
         self.samples = self._integers(member.samples for member in members)
+        self.counts = self._counts()  # [M, K]
         self.clients = self._integers(member.client for member in members)
         self.seeds = self._integers(jobs[member.run].seed for member in members)
         self.visited = self._integers(counts)
@@ -67,6 +68,13 @@ class Cohort:
 
     def _integers(self, values: object) -> Tensor:
         return torch.tensor(list(values), dtype=torch.int64, device=self.world.device)  # type: ignore[call-overload]
+
+    def _counts(self) -> Tensor:
+        """How many samples of each class every member holds."""
+        y = self.world.y[self.rows]
+        own = (torch.arange(y.shape[1], device=y.device) < self.samples[:, None]) & (y >= 0)
+        counts = torch.zeros(len(y), self.world.classes, dtype=self.world.dtype, device=y.device)
+        return counts.scatter_add_(1, y.clamp(min=0), own.to(counts.dtype))
 
     def _orders(self, longest: int) -> Tensor:
         at_once = max(1, SORTED_AT_ONCE // (longest * self.schedule.epochs))
@@ -115,7 +123,7 @@ class Cohort:
         return made, world.y[index], plan.mask.to(world.dtype).contiguous()
 
     def batch_of(self, plan: Plan) -> Batch:
-        """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w]."""
+        """The samples of a plan, ready for the models: [S, w, B, …]; ``samples`` is [w], ``counts`` [w, K]."""
         world, width = self.world, plan.position.shape[1]
         samples, model = self.samples[:width], torch.arange(width, device=world.device)[:, None]
         own = plan.position if self.phase.data == "private" else plan.position.clamp(max=samples[:, None] - 1)
@@ -127,7 +135,7 @@ class Cohort:
             found = self.public[self.runs[:width, None], place.clamp(min=0)]
             x = torch.where(beyond.view(*beyond.shape, *[1] * (x.ndim - beyond.ndim)), found, x)
             y = torch.where(beyond, -1 - place, y)
-        return Batch(x, y, plan.mask.to(world.dtype), samples.to(world.dtype))
+        return Batch(x, y, plan.mask.to(world.dtype), samples.to(world.dtype), self.counts[:width])
 
     def data(self, part: slice) -> ClientData:
         """All samples of some members as stored, padded, for methods that measure something on them: [m, n, …]."""
@@ -144,7 +152,7 @@ class Cohort:
         place = self._integers(self._offsets()[m.run] + m.place for m in self.members)
         memory = take(join([job.memories for job in self.jobs]), place)
         sent = self.jobs[0].sent if self.one_run else take(tree.stack([job.sent for job in self.jobs]), self.runs)
-        return Context(self._numbers(), sent, memory, self.samples.to(self.world.dtype))
+        return Context(self._numbers(), sent, memory, self.samples.to(self.world.dtype), self.counts)
 
     def _offsets(self) -> list[int]:
         ends = [0]

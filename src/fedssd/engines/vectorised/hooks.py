@@ -68,18 +68,18 @@ class Teachers:
         shares = self._shares[width]
         found = []
         for job, places in shares:
-            own = Batch(batch.x[:, places], batch.y[:, places], batch.mask[:, places], batch.samples[places])
+            own = Batch(*(part[:, places] for part in batch[:3]), *(part[places] for part in batch[3:]))
             found.append(self._ask_run(job.sent, places, own))
         back = torch.argsort(torch.cat([share.places for share in shares]))
         return tree.map_tree(lambda *parts: torch.cat(parts, dim=1).index_select(1, back), *found)
 
     @torch.no_grad()
     def _ask_run(self, sent: Tree, index: Any, batch: Batch) -> Tree:
-        def about(numbers: Tree, memory: Tree, x: Tensor, y: Tensor, mask: Tensor, samples: Tensor) -> Tree:
+        def about(numbers: Tree, memory: Tree, x: Tensor, y: Tensor, mask: Tensor, *held: Tensor) -> Tree:
             local = numbered(self.method, numbers).local
 
             def step(*now: Tensor) -> Tree:
-                return local.targets(self.net, sent, memory, Batch(now[0], now[1], now[2], samples))
+                return local.targets(self.net, sent, memory, Batch(now[0], now[1], now[2], *held))
 
             if self._apart:
                 return tree.stack([step(*now) for now in zip(x, y, mask, strict=True)])
@@ -89,7 +89,7 @@ class Teachers:
             tree.map_tree(lambda leaf: leaf[index], part) for part in (self.context.numbers, self.context.memory)
         )
         x, y, mask = (part.transpose(0, 1) for part in batch[:3])  # [w, S, B, …]
-        found = over_models(about, len(y))(numbers, memory, x, y, mask, batch.samples)
+        found = over_models(about, len(y))(numbers, memory, x, y, mask, *batch[3:])
         return tree.map_tree(lambda leaf: leaf.transpose(0, 1), found)
 
     def _once(self, budget: int) -> Tree | None:

@@ -133,9 +133,9 @@ class Program:
     def _rows(self, width: int) -> Context:
         assert self._context is not None
         cut = lambda leaf: leaf[:width]  # noqa: E731
-        numbers, sent, memory, samples = self._context
+        numbers, sent, memory, *held = self._context
         sent = sent if self.step.one_run else tree.map_tree(cut, sent)
-        return Context(tree.map_tree(cut, numbers), sent, tree.map_tree(cut, memory), samples[:width])
+        return Context(tree.map_tree(cut, numbers), sent, tree.map_tree(cut, memory), *map(cut, held))
 
     def _function(self, width: int, *args: Any) -> Callable[..., Any]:
         """The step for this width; recorded once it has been taken often enough to pay for that."""

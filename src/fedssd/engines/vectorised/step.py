@@ -38,6 +38,7 @@ class Context(NamedTuple):
     sent: Tree  # one run's message, or each model's own copy [M, …]
     memory: Tree  # [M, …]
     samples: Tensor  # [M]
+    counts: Tensor  # [M, K]
 
 
 def method_numbers(method: Method) -> Tree:
@@ -149,9 +150,9 @@ class Step:
         def about(numbers: Tree, sent: Tree, memory: Tree, batch: Batch) -> Tree:
             return numbered(self.method, numbers).local.targets(self.net, sent, memory, batch)
 
-        lifted = over_models(about, len(y), (False, self.one_run))
+        lifted, batch = over_models(about, len(y), (False, self.one_run)), Batch(x, y, mask, *context[3:])
         with self._losses_of_ours():
-            found: Tree = lifted(context.numbers, context.sent, context.memory, Batch(x, y, mask, context.samples))
+            found: Tree = lifted(context.numbers, context.sent, context.memory, batch)
         return found
 
     def _losses_of_ours(self) -> AbstractContextManager[object]:
@@ -168,7 +169,7 @@ class Step:
     ) -> tuple[Tensor, tuple[Tree, Tensor]]:
         width = len(y)
         shared = (False, False, False, self.one_run)
-        batch = Batch(x, y, mask, context.samples)
+        batch = Batch(x, y, mask, *context[3:])
         leaves = self.params.views(params["flat"])
         own = self.params.views(params["flat"], pieces) if self.kernels else {}
         with self._losses_of_ours():
