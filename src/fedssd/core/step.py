@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Batch, Method
+from fedssd.core.contract import Batch, Method, overrides
 from fedssd.core.net import Net
 from fedssd.core.tree import Tree, overridable
 
@@ -91,12 +91,17 @@ def local_step(
 ) -> Progress:
     """One SGD step on a batch."""
     weights, velocity, figures = progress
-    gradients, (buffers, (names, sums)) = gradient(
-        lambda params: objective(method, net, params, weights["buffers"], sent, memory, batch, target),
-        weights["params"],
-    )
-    moved, velocity = method.solver.step(weights["params"], velocity, gradients)
-    params = method.server.hold(sent, weights["params"], moved)
+    before = weights["params"]
+
+    def loss(params: Tree) -> tuple[Tensor, tuple[Tree, Figures]]:
+        return objective(method, net, params, weights["buffers"], sent, memory, batch, target)
+
+    gradients, (buffers, (names, sums)) = gradient(loss, before)
+    if overrides(method.local, "point"):
+        gradients, _ = gradient(loss, method.local.point(before, gradients, sent, memory))
+    moved, velocity = method.solver.step(before, velocity, gradients)
+    settled = method.local.settle(moved, before, method.solver.lr, sent, memory)
+    params = method.server.hold(sent, before, settled)
     now: Tree = dict(zip(names, sums.detach().unbind(), strict=True))
     total = tree.map_tree(torch.add, figures, now) if figures else now
     return Progress({"params": params, "buffers": tree.map_tree(torch.detach, buffers)}, velocity, total)

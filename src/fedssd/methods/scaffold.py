@@ -28,6 +28,7 @@ class Scaffold(Local):
     tells_up: ClassVar[str] = "weights, a mean gradient"
     tells_down: ClassVar[str] = "mean weights, a mean gradient"
     tied_to_places: ClassVar[str] = "its control variates"
+    needs_length: ClassVar[bool] = True
 
     def server_memory(self, weights: Tree) -> Tree:
         return {"variate": tree.zeros_like(weights["params"])}

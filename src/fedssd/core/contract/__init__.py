@@ -18,7 +18,7 @@ from fedssd.core.contract.exchanged import (
     Work,
     mean_over,
 )
-from fedssd.core.contract.local import Local, Sum, parts_of, uploads_weights
+from fedssd.core.contract.local import Local, Sum, overrides, parts_of, uploads_weights
 from fedssd.core.contract.method import Method, meaningless
 from fedssd.core.contract.numbers import numbers_of, with_numbers
 from fedssd.core.contract.server import Server, unmixable
@@ -38,6 +38,7 @@ __all__ = [
     "mean_over",
     "meaningless",
     "numbers_of",
+    "overrides",
     "parts_of",
     "unmixable",
     "uploads_weights",

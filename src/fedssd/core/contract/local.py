@@ -33,6 +33,7 @@ class Local:
     tells_up: ClassVar[str] = "weights"  # what goes up that tells of the client's data
     tells_down: ClassVar[str] = "mean weights"  # what comes down that tells of others' data, or of the server's own
     tied_to_places: ClassVar[str] = ""  # what it keeps over rounds that belongs to hidden units by their place
+    needs_length: ClassVar[bool] = False  # reads how far the solver walked, so nothing else may move the weights
 
     def server_memory(self, weights: Tree) -> Tree:
         """What the server keeps between rounds for this method."""
@@ -73,6 +74,14 @@ class Local:
         """Per-sample figures [B] that say how much is distilled; recorded each round, never differentiated."""
         return {}
 
+    def point(self, params: Tree, gradient: Tree, sent: Tree, memory: Tree) -> Tree:
+        """Where the gradient of a step is taken, given the one at the parameters; another one costs another pass."""
+        return params
+
+    def settle(self, params: Tree, before: Tree, lr: Tensor | float, sent: Tree, memory: Tree) -> Tree:
+        """The parameters that a step leaves, given those of the solver and those before it: a proximal step, a ball."""
+        return params
+
     def finish(
         self, net: Net, weights: Tree, sent: Tree, memory: Tree, data: ClientData | None, work: Work
     ) -> tuple[Tree, Tree]:
@@ -104,6 +113,10 @@ class Sum(Local):
         for part in self.parts:  # two answers to where training begins, what it goes through or what goes up
             if any(getattr(type(part), hook) is not getattr(Local, hook) for hook in ("start", "phases", "upload")):
                 raise ValueError(f"{part.name!r} does not train and upload the global model's weights: it stands alone")
+        for hook in ("point", "settle"):
+            both = [part.name for part in self.parts if overrides(part, hook)]
+            if len(both) > 1:  # their order would matter
+                raise ValueError(f"{' and '.join(both)} each have a {hook} of their own: a sum takes one")
 
     def _parts(self, *trees: Tree) -> Iterator[tuple[Any, ...]]:
         for part in self.parts:
@@ -129,6 +142,16 @@ class Sum(Local):
         for _, part, t, s, m in self._parts(target, self._sent(sent), memory):
             total = total + part.penalty(out, batch, t, params, s, m)
         return total
+
+    def point(self, params: Tree, gradient: Tree, sent: Tree, memory: Tree) -> Tree:
+        for _, part, s, m in self._parts(self._sent(sent), memory):
+            params = part.point(params, gradient, s, m)
+        return params
+
+    def settle(self, params: Tree, before: Tree, lr: Tensor | float, sent: Tree, memory: Tree) -> Tree:
+        for _, part, s, m in self._parts(self._sent(sent), memory):
+            params = part.settle(params, before, lr, s, m)
+        return params
 
     def distilled(self, batch: Batch, target: Tree) -> dict[str, Tensor]:
         figures: dict[str, Tensor] = {}
@@ -156,6 +179,11 @@ class Sum(Local):
 def parts_of(local: Local) -> tuple[Local, ...]:
     """The parts of a sum, or the half itself."""
     return local.parts if isinstance(local, Sum) else (local,)
+
+
+def overrides(local: Local, hook: str) -> bool:
+    """Whether a half, or a part of a sum, has this hook of its own."""
+    return any(getattr(type(part), hook) is not getattr(Local, hook) for part in parts_of(local))
 
 
 def uploads_weights(local: Local) -> bool:

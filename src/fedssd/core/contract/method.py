@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fedssd.core.contract.local import Local, parts_of
+from fedssd.core.contract.local import Local, overrides, parts_of
 from fedssd.core.contract.server import Server
 from fedssd.core.solver import SGD
 
@@ -48,4 +48,12 @@ def meaningless(local: Local, server: Server) -> str:
                 f"method {part.name!r} does not go with server half {server.name!r}: {part.tied_to_places} belong to "
                 f"hidden units by their place, and {server.name!r} moves units to other places between rounds"
             )
+    lengths = [f"server half {server.name!r}"] * server.needs_length
+    lengths += [f"method {part.name!r}" for part in parts_of(local) if part.needs_length]
+    settles = [part.name for part in parts_of(local) if overrides(part, "settle")]
+    if lengths and settles:
+        return (
+            f"{lengths[0]} divides by the length that the solver walked, and {settles[0]!r} moves the weights after "
+            "each step, too: take one of them"
+        )
     return ""

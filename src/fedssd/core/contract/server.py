@@ -27,6 +27,7 @@ class Server:
     needs_auxiliary: ClassVar[bool] = False
     mixes_models: ClassVar[bool] = False  # combine_models() takes clients with different models
     moves_units: ClassVar[bool] = False  # a hidden unit may have another place in the next global model
+    needs_length: ClassVar[bool] = False  # reads how far the solver walked, so nothing else may move the weights
 
     def check(self, net: Net, weights: Tree, x: Tensor) -> None:
         """Raise ValueError, before anything trains, for a model that this half cannot combine; x is a few samples."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedssd.core import tree
-from fedssd.core.contract import Batch, Local, Method, numbers_of, with_numbers
+from fedssd.core.contract import Batch, Local, Method, numbers_of, overrides, with_numbers
 from fedssd.core.net import Net, Outputs
 from fedssd.core.solver import SGD
 from fedssd.core.step import gradient, objective
@@ -88,8 +89,9 @@ class Step:
         self.method, self.net, self.params, self.buffers = method, net, params, buffers
         self.one_run, self.masked, self.asks = one_run, masked, asks
         self.kernels = kernels
+        self.points, self.settles = (overrides(method.local, hook) for hook in ("point", "settle"))
         # In place by our kernel, unless what was there before is still wanted.
-        self.in_place = kernels and type(method.solver) is SGD and not holds_back(method.server)
+        self.in_place = kernels and type(method.solver) is SGD and not (self.settles or holds_back(method.server))
         self._stream: torch.cuda.Stream | None = None
         self.names: list[str] = []
 
@@ -108,10 +110,17 @@ class Step:
     def _taken(self, state: State, context: Context, x: Tensor, y: Tensor, mask: Tensor, target: Tree) -> State:
         if self.asks:
             target = branch().run(lambda: self._targets(context, x, y, mask), x, y, mask)
-        gradients, (buffers, sums) = gradient(
-            lambda params: self._losses(params, state, context, x, y, mask, target), {"flat": state.params}
-        )
+
+        def losses(params: Tree) -> tuple[Tensor, tuple[Tree, Tensor]]:
+            return self._losses(params, state, context, x, y, mask, target)
+
+        gradients, (buffers, sums) = gradient(losses, {"flat": state.params})
+        if self.points:
+            point = self._by_method(_point, context, state.params, gradients["flat"])
+            gradients, _ = gradient(losses, {"flat": point})
         params, velocity = self._moved(state, context, gradients["flat"], mask)
+        if self.settles:
+            params = self._by_method(_settled, context, params, state.params)
         params = self._held(context, state.params, params)
         packed = self.buffers.pack(tree.map_tree(torch.detach, buffers))
         if self.in_place and not packed:  # a client that is done adds zeros to its figures
@@ -199,6 +208,16 @@ class Step:
         found: tuple[Tensor, Tensor] = numbered(self.method, numbers).solver.step(params, velocity, gradients)
         return found
 
+    def _by_method(self, hook: Callable[..., Tree], context: Context, params: Tensor, other: Tensor) -> Tensor:
+        """What a hook of the local half makes of two sets of parameters, packed as they are."""
+
+        def one(numbers: Tree, sent: Tree, memory: Tree, params: Tree, other: Tree) -> Tree:
+            return hook(numbered(self.method, numbers), params, other, sent, memory)
+
+        lifted = over_models(one, len(params), (False, self.one_run))
+        views = self.params.views(params), self.params.views(other)
+        return self.params.pack(lifted(context.numbers, context.sent, context.memory, *views), params)
+
     def _held(self, context: Context, before: Tensor, after: Tensor) -> Tensor:
         """Layers that the server half freezes, as they were."""
         if not holds_back(self.method.server):
@@ -210,3 +229,11 @@ class Step:
         lifted = over_models(hold, len(after), (False, self.one_run))
         held = lifted(context.numbers, context.sent, self.params.views(before), self.params.views(after))
         return self.params.pack(held, after)
+
+
+def _point(method: Method, params: Tree, gradients: Tree, sent: Tree, memory: Tree) -> Tree:
+    return method.local.point(params, gradients, sent, memory)
+
+
+def _settled(method: Method, params: Tree, before: Tree, sent: Tree, memory: Tree) -> Tree:
+    return method.local.settle(params, before, method.solver.lr, sent, memory)

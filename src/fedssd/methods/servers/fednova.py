@@ -26,6 +26,7 @@ class FedNova(Server):
     paper: ClassVar[str] = (
         "Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization"
     )
+    needs_length: ClassVar[bool] = True
 
     weighting: str = "samples"
 
