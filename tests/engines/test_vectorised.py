@@ -19,7 +19,7 @@ from fedssd.engines.vectorised import VectorisedEngine
 from fedssd.engines.vectorised.layout import fitted, ladder
 from fedssd.methods.registry import LOCALS, SERVERS
 
-METHODS = [*LOCALS, "fedssd+fedprox+moon"]
+METHODS = [*LOCALS, "fedssd+fedprox+moon", "fedprox+scaffold"]  # the last has no teachers
 
 
 @pytest.mark.parametrize(

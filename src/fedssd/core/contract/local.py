@@ -125,6 +125,10 @@ class Sum(Local):
     def _sent(self, sent: Tree) -> Tree:
         return {part.name: {"weights": sent["weights"], **sent[part.name]} for part in self.parts}
 
+    def _heard(self, target: Tree) -> Tree:
+        """Where no part has teachers, an engine asks nobody."""
+        return {part.name: target.get(part.name, {}) for part in self.parts}
+
     def server_memory(self, weights: Tree) -> Tree:
         return {name: part.server_memory(weights) for name, part in self._parts()}
 
@@ -139,7 +143,7 @@ class Sum(Local):
 
     def penalty(self, out: Outputs, batch: Batch, target: Tree, params: Tree, sent: Tree, memory: Tree) -> Tensor:
         total = out.logits.new_zeros(())
-        for _, part, t, s, m in self._parts(target, self._sent(sent), memory):
+        for _, part, t, s, m in self._parts(self._heard(target), self._sent(sent), memory):
             total = total + part.penalty(out, batch, t, params, s, m)
         return total
 
@@ -155,7 +159,7 @@ class Sum(Local):
 
     def distilled(self, batch: Batch, target: Tree) -> dict[str, Tensor]:
         figures: dict[str, Tensor] = {}
-        for name, part, own in self._parts(target):
+        for name, part, own in self._parts(self._heard(target)):
             for key, value in part.distilled(batch, own).items():
                 figures[f"{name} {key}" if key in figures else key] = value
         return figures
