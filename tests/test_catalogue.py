@@ -25,8 +25,15 @@ EXPECTED = {
     "fedssd": (Amount(1, 100), ONE, NONE, NONE),
     "scaffold": (Amount(2, 0), Amount(2, 0), ONE, ONE),
     "fedgkd": (Amount(2, 0), ONE, NONE, Amount(5, 1)),
+    "fedlc": (ONE, ONE, NONE, NONE),
 }
-EXPECTED_SERVERS = {"fednova": (ONE, NONE), "pfnm": (ONE, NONE), "fedma": (Amount(1, 1), Amount(0, 1))}  # down, server
+EXPECTED_SERVERS = {  # down, server
+    "fednova": (ONE, NONE),
+    "pfnm": (ONE, NONE),
+    "fedma": (Amount(1, 1), Amount(0, 1)),
+    "fedavgm": (ONE, ONE),
+    "fedyogi": (ONE, Amount(2, 0)),
+}
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 import witness
 import witness_distillation
 import witness_matching
+import witness_openings
 import witness_rivals
 import witness_robust
 from torch import Tensor
@@ -109,9 +110,11 @@ def plain(both: dict[bool, Any]) -> dict[bool, witness.State]:
 
 @pytest.mark.quick
 def test_every_registered_method_has_a_witness() -> None:
-    assert set(LOCALS) <= {*witness.KNOWN, *witness_rivals.LOCALS, *witness_distillation.LOCALS}
+    others = (witness_rivals.LOCALS, witness_distillation.LOCALS, witness_openings.LOCALS)
+    assert set(LOCALS) <= {*witness.KNOWN, *chain(*others)}
     assert {name for name in LOCALS if name in witness.KNOWN} <= {name for name, _ in CASES}
-    assert set(SERVERS) <= {"fedavg", *witness_rivals.SERVERS, *witness_robust.SERVERS, *witness_matching.SERVERS}
+    servers = (witness_rivals.SERVERS, witness_robust.SERVERS, witness_matching.SERVERS, witness_openings.SERVERS)
+    assert set(SERVERS) <= {"fedavg", *chain(*servers)}
 
 
 @pytest.mark.quick

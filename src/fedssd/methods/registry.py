@@ -17,16 +17,21 @@ from fedssd.methods.fd import FD
 from fedssd.methods.fedcad import FedCAD
 from fedssd.methods.fedcurv import FedCurv
 from fedssd.methods.fedgkd import FedGKD
+from fedssd.methods.fedlc import FedLC
 from fedssd.methods.fedmd import FedMD
 from fedssd.methods.fedntd import FedNTD
 from fedssd.methods.fedprox import FedProx
+from fedssd.methods.fedrs import FedRS
+from fedssd.methods.fedsam import FedSAM
 from fedssd.methods.fedssd import FedSSD
 from fedssd.methods.moon import MOON
 from fedssd.methods.scaffold import Scaffold
 from fedssd.methods.servers.clipping import Clipping
+from fedssd.methods.servers.fedavgm import FedAvgM
 from fedssd.methods.servers.feddf import FedDF
 from fedssd.methods.servers.fedma import FedMA
 from fedssd.methods.servers.fednova import FedNova
+from fedssd.methods.servers.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedssd.methods.servers.ida import IDA
 from fedssd.methods.servers.krum import Krum
 from fedssd.methods.servers.median import Median
@@ -47,13 +52,32 @@ LOCALS: dict[str, type[Local]] = {
         MSEDistillation,
         Scaffold,
         FedGKD,
+        FedSAM,
+        FedLC,
+        FedRS,
         FD,
         FedMD,
         Cronus,
     )
 }
 SERVERS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (Server, FedNova, IDA, FedDF, PFNM, FedMA, Median, TrimmedMean, Krum, Clipping)
+    kind.name: kind
+    for kind in (
+        Server,
+        FedNova,
+        IDA,
+        FedDF,
+        PFNM,
+        FedMA,
+        FedAvgM,
+        FedAdam,
+        FedYogi,
+        FedAdagrad,
+        Median,
+        TrimmedMean,
+        Krum,
+        Clipping,
+    )
 }
 
 Half = TypeVar("Half", Local, Server)

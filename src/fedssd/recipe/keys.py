@@ -149,7 +149,8 @@ class Keys:
     )
     server: str = key(
         "fedavg",
-        "server half: fedavg, fednova, ida, feddf, pfnm, fedma, median, trimmed-mean, krum or clipping",
+        "server half: fedavg, fednova, ida, feddf, pfnm, fedma, fedavgm, fedadam, fedyogi, fedadagrad, median, "
+        "trimmed-mean, krum or clipping",
         group="method and model",
         role="method",
         see="methods/README.md",
