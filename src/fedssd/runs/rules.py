@@ -11,9 +11,9 @@ RULES = 2  # raised by each change that moves the numbers of some run whose reci
 
 
 def _refused_by_reach(recipe: Recipe) -> bool:
-    """Rules 2, reach and the held-out check: runs with clients that lie. No honest run that kept its head was moved."""
+    """Rules 2, reach and the held-out check: runs with clients that lie, and of SCAFFOLD, whose clients can blow up."""
     lies = any(kind in recipe.faults for kind in ("flip", "scale", "claim"))
-    return lies and recipe.on_bad_update != "keep"
+    return (lies or "scaffold" in recipe.method.split("+")) and recipe.on_bad_update != "keep"
 
 
 # By the rules that came with a change, whose numbers it moved.
