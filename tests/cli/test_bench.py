@@ -117,6 +117,9 @@ def test_a_run_on_another_split_is_refused(here: Path, committed: Path, capsys: 
     header, *rest = file.read_text().splitlines()
     file.write_text("\n".join([json.dumps(json.loads(header) | {"split_hash": "0" * 16}), *rest]) + "\n")
     assert run(altered) == 2
+    assert "fedavg-1" in capsys.readouterr().err  # its checksums do not fit
+    (altered / "fedavg-1" / "SHA256SUMS").unlink()  # as before there were any
+    assert run(altered) == 2
     assert "fedavg seed 1" in capsys.readouterr().err
     assert not (here / "runs").exists()  # said before anything trains
 
@@ -258,6 +261,7 @@ def test_a_run_that_does_not_say_what_it_was_trained_on_is_refused(
     header, *rest = file.read_text().splitlines()
     kept = {key: value for key, value in json.loads(header).items() if key != "data"}
     file.write_text("\n".join([json.dumps(kept), *rest]) + "\n")
+    file.with_name("SHA256SUMS").unlink()
     assert run(altered) == 2
     assert "fedprox seed 0" in capsys.readouterr().err
     assert not (here / "runs").exists()

@@ -14,7 +14,7 @@ from fedssd.cli import output
 from fedssd.cli.compare import seed_count, whole
 from fedssd.cli.parser import UsageError, a_path, add_speech_flags, examples, settings_given
 from fedssd.cli.run import setting, train
-from fedssd.errors import UserError, perhaps
+from fedssd.errors import DamagedError, UserError, perhaps
 
 if TYPE_CHECKING:
     from fedssd.recipe import Recipe
@@ -126,11 +126,13 @@ def setting_of(dataset: str, method: str, changes: Mapping[str, str]) -> Recipe:
 
 
 def rivals(base: Recipe, count: int, place: Path, wanted: Sequence[str] | None = None) -> dict[str, list[Result]]:
-    """Committed runs of other methods on exactly this setting, FedAvg first."""
+    """Committed runs of other methods on exactly this setting, FedAvg first; none may be damaged."""
     from fedssd.recipe import PAPER_METHODS
-    from fedssd.runs.read import read_run
+    from fedssd.runs.read import look, read_run
     from fedssd.sweeps.cache import recipes_of_finished
 
+    for what in look([place]).damaged.values():
+        raise DamagedError(what)
     there = list(recipes_of_finished([place]))
     runs = {recipe.hash: run for recipe, run in there}  # of repeats the last
     known = dict.fromkeys((*PAPER_METHODS, *sorted({recipe.method for recipe, _ in there})))
