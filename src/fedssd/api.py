@@ -13,6 +13,7 @@ from torch import nn
 
 from fedssd.data.arrays import Samples, Whole, short, whole
 from fedssd.errors import UserError
+from fedssd.methods.registry import SERVERS, local_kinds
 from fedssd.recipe import PAPER_METHODS, Recipe, check, load_recipe, usual
 from fedssd.runs.folder import claim, run_name
 from fedssd.runs.loop import run_recipe
@@ -250,11 +251,20 @@ def _understand(
     if source is not None and not isinstance(source, (str, Path, Recipe)):
         raise UserError(f"recipe expects a Recipe, a name, a TOML file or a run's folder, got {short(source)}")
     keys = {**keys, **own}
+    if own.get("data") and source is None and "auxiliary" not in keys and not _auxiliary_needed(keys, others):
+        keys["auxiliary"] = 0  # it would be taken from the clients, and nobody would use it
     begin = source if isinstance(source, Recipe) else usual(source, keys)
     if begin != source:
         listen(Event("", 0, 1, note=f"neither recipe= nor data=: the recipe {begin!r}"))
     recipe = load_recipe(begin, _plain(keys), others, caller)
     return recipe, with_auxiliary(brought, recipe)
+
+
+def _auxiliary_needed(keys: Mapping[str, Any], methods: Sequence[str]) -> bool:
+    """Whether a method that is asked for works with samples at the server."""
+    kinds = [kind for spec in methods or [keys["method"]] for kind in local_kinds(spec)]
+    server = SERVERS.get(keys.get("server", "fedavg"))
+    return any(kind.needs_auxiliary or kind.needs_public for kind in kinds) or bool(server and server.needs_auxiliary)
 
 
 def _plain(value: Any) -> Any:

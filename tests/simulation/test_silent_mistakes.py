@@ -32,6 +32,21 @@ def own(model: nn.Module, **keys: Any) -> Any:
     return fedssd.run("fedavg", model=model, clients=[blobs(12), blobs(20)], test=blobs(9), **settings)
 
 
+@pytest.mark.parametrize(("method", "held"), [("fedavg", 32), ("fedprox", 32), ("fedssd", 32 - 3 * 5)])
+def test_nothing_is_taken_from_clients_of_ones_own_that_nobody_needs(method: str, held: int) -> None:
+    """Half of each class at most: of 11, 11 and 10 samples that is five each."""
+    model, clients = nn.Sequential(nn.Linear(5, 3)), [blobs(12), blobs(20)]
+    result = fedssd.run(method, model=model, clients=clients, test=blobs(9), rounds=1, epochs=1)
+    assert sum(map(sum, result.provenance["counts"])) == held
+
+
+def test_a_model_of_arrays_that_no_file_holds_is_not_built_again(tmp_path: Path) -> None:
+    own(nn.Sequential(nn.Linear(5, 3)), out=tmp_path / "run")
+    (read,) = fedssd.read_runs(tmp_path)
+    with pytest.raises(UserError, match="cannot be built again: load its weights"):
+        read.model()
+
+
 def test_tied_weights_are_refused() -> None:
     model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3))
     model[1].weight = model[0].weight

@@ -44,7 +44,7 @@ MOVED = {"reproduce": "the paper's study is beside the package now: in a clone, 
 
 HELP = """usage: fedssd COMMAND [flags]
 
-Federated learning on non-IID data that does not forget.
+Simulate federated learning, measure forgetting, compare methods, run the same on real machines.
 
 commands:
 {commands}

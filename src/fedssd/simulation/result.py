@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedssd.core.tree import Tree
+from fedssd.errors import UserError
 from fedssd.privacy.terms import Spent
 from fedssd.recipe import Recipe
 from fedssd.simulation.fields import Fields, Json, Matrix, Vector, as_matrix, as_number, as_text
@@ -265,8 +266,10 @@ class Result:
 
     def to_frame(self) -> pandas.DataFrame:
         """Return a data frame with a row a round and a column a figure; needs pandas."""
-        import pandas
-
+        try:
+            import pandas
+        except ImportError:
+            raise UserError("to_frame needs pandas, which is not installed: pip install pandas") from None
         names = [one.name for one in fields(Round) if one.type in ("int", "float | None", "str")]
         rows = [{name: getattr(one, name) for name in names} for one in self.rounds]
         return pandas.DataFrame(rows, columns=names).set_index("number")

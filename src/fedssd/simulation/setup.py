@@ -18,6 +18,7 @@ from fedssd.core.plan import Schedule
 from fedssd.core.round import Rounds
 from fedssd.core.tree import Tree
 from fedssd.data import auxiliary as auxiliary_set
+from fedssd.data.arrays import OWN
 from fedssd.data.augment import Augmentation, pipeline, resized
 from fedssd.data.dataset import Dataset, Samples
 from fedssd.data.partition import Partition, split
@@ -218,6 +219,11 @@ def module_with(recipe: Recipe, weights: Tree | None, like: nn.Module | None = N
     if weights is None:
         raise UserError("this run has no weights: a pack keeps none, and a run that was interrupted wrote none")
     if like is None:
+        if recipe.data == OWN:
+            raise UserError(
+                f"this run was on {OWN}, which no file holds, so its model cannot be built again: load its weights "
+                "(result.weights, or weights.safetensors in its folder) into a module of yours"
+            )
         try:
             dataset = load(recipe.data, recipe.label)
         except UserError as error:
