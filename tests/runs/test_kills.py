@@ -97,6 +97,7 @@ def test_a_deterministic_run_on_a_gpu_survives_kills(nursery: Nursery, method: s
     check_kills(nursery, method, server, "vectorised", 3, "--device", "cuda", "--deterministic")
 
 
+@pytest.mark.slow
 def test_the_program_itself_survives_a_kill(tmp_path: Path) -> None:
     """Without any help of ours: ``python -m fedssd run``, SIGKILL, ``python -m fedssd resume``."""
     words = [sys.executable, "-m", "fedssd", *command("fedcurv", "fedavg", "reference"), "--rounds", "40"]
