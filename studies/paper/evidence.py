@@ -10,7 +10,7 @@ from fedssd import Difference, Result
 from studies.paper import choose
 from studies.paper.formats import By, paired, reached, rounds_to, spread
 from studies.paper.paper import THEIRS, Column, split
-from studies.paper.results import Runs
+from studies.paper.results import LATE, Runs
 from studies.paper.tables import FAR_OFF
 from studies.paper.trials import Settled, Study, Trial
 
@@ -68,6 +68,11 @@ class Evidence:
         found = [self.found(trial) for trial in trials]
         shared = set.intersection(*(set(one) for one in found))
         return {seed: fmean(one[seed] for one in found) for seed in sorted(shared)}
+
+
+def over_late_rounds(shown: str) -> str:
+    """Say below a table of a part that chooses what its figures are means of."""
+    return f"{shown}\nAccuracies are means of a run's last {LATE} rounds.\n"
 
 
 def flagged(shown: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from studies.paper.design import PARTS, label
-from studies.paper.evidence import Evidence, flagged
+from studies.paper.evidence import Evidence, flagged, over_late_rounds
 from studies.paper.formats import NOT_RUN, By, chosen_mark, code, counted, holds, interval, paired, spread, table
 from studies.paper.paper import NAMES, OURS, SPLITS, THEIRS, Column
 from studies.paper.strengths import tuning
@@ -99,7 +99,7 @@ def compositions(of: Evidence) -> str:
     heads = ("composition", "value", "accuracy % on the tuning seeds", "less the same without FedSSD [95 %]")
     best = ("composition", "which is", "value", "accuracy % on the reported seeds", "difference", "points [95 %]")
     opening = f"All with {code(label(of.study.design.composed))}, whatever the pipeline has."
-    return f"{opening}\n\n{table(heads, rows)}\n{table(best, _best_rows(of))}"
+    return f"{opening}\n\n{over_late_rounds(table(heads, rows))}\n{table(best, _best_rows(of))}"
 
 
 def _best_rows(of: Evidence) -> list[list[str]]:

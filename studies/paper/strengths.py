@@ -8,7 +8,7 @@ from statistics import fmean, variance
 
 from studies.paper import choose
 from studies.paper.design import Changes, label
-from studies.paper.evidence import Evidence, flagged
+from studies.paper.evidence import Evidence, flagged, over_late_rounds
 from studies.paper.formats import chosen_mark, code, interval, paired, spread, table
 from studies.paper.paper import SPLITS, THEIRS, Column
 from studies.paper.trials import Settled
@@ -63,7 +63,7 @@ def tuning(of: Evidence, settled: Settled | None = None) -> str:
             mark = chosen_mark(one.values, value) if value == best else ""
             less = "–" if value == best else interval(of.less(trial, tried[best]))
             rows.append([of.titles[one.name], code(trial.label) + mark, of.cell(trial), less])
-    return table(("method", "strength", "accuracy %", "less the chosen [95 %]"), rows)
+    return over_late_rounds(table(("method", "strength", "accuracy %", "less the chosen [95 %]"), rows))
 
 
 def columns(of: Evidence, part: str) -> str:
@@ -81,4 +81,4 @@ def columns(of: Evidence, part: str) -> str:
     rows.append(["the same, less the chosen", "–", *less])
     key = of.study.design.columns.key
     heads = [code(label({key: value})) + (" **chosen**" if value == best else "") for value in values]
-    return table(("column", "FedAvg %", *heads), rows)
+    return over_late_rounds(table(("column", "FedAvg %", *heads), rows))
