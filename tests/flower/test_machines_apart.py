@@ -100,7 +100,7 @@ def test_code_that_no_node_has_approved_runs_on_none(lab: Place) -> None:
     out = start_run(lab, "unapproved", "rounds=1", "changed")
     for node in range(CLIENTS):
         until(lambda node=node: "code that is not approved" in lab.said(f"node {node}"), "it is refused", 200)  # type: ignore[misc]
-    until(lambda: lab.said("unapproved").count("cannot take part") == CLIENTS, "the run hears of it", 200)
+    until(lambda: lab.said("unapproved").count("cannot take part") >= CLIENTS, "the run hears of it", 200)
     assert not (out / "weights.safetensors").exists()
 
 
